@@ -8,7 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class ServerHttp:
     """Answers what stands in `answers`, by method and path; remembers what it was asked.
 
-    What stands in `refuses`, by path, is refused with that reason.
+    What stands in `refuses`, by path, is refused with that reason; what stands in `restricts`, to
+    who does not show that header.
     """
 
     def __init__(self):
@@ -17,7 +18,7 @@ class ServerHttp:
             ("GET", "/v2/health/live"): None,
             ("GET", "/v2/health/ready"): None,
         }
-        self.refuses = {}
+        self.refuses, self.restricts = {}, {}
         self.asked, self.bodies, self.headers = [], [], []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -51,6 +52,9 @@ class ServerHttp:
                 server.headers.append(self.headers)
                 refused = server.refuses.get(self.path)
                 status = 200 if key in server.answers and refused is None else 400
+                header = server.restricts.get(self.path)
+                if header and not self.headers.get(header):
+                    status, refused = 403, f"This API is restricted, expecting header '{header}'"
                 answer = {"error": refused} if refused else server.answers.get(key)
                 body = b"" if answer is None else json.dumps(answer).encode()
                 self.send_response(status)

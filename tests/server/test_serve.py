@@ -23,6 +23,7 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
+from ge_backend.cli import health
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
 from ge_backend.tritonserver.options import KEY_HEADER
@@ -375,6 +376,25 @@ def test_a_key_of_ones_own_for_one_protocol_leaves_the_other_closed(served, repo
     kill_a_stub(serve)
     wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
     assert doubled(urls["grpc"]) == [2, 4, 6]
+
+
+def test_one_header_with_a_key_for_each_group_is_served_and_healthy(
+    served, repository, monkeypatch, capsys
+):
+    """A request can show one of the keys. From elsewhere the command is given them, or told."""
+    groups = ("health", "metadata", "inference", "model-config", "model-repository", "statistics")
+    mine = [f"--http-restricted-api={group}:mine={group}" for group in groups]
+    serve = served("--model-repository", repository, *PORTS, "--", *mine)
+    urls = serve.ready()
+    kill_a_stub(serve)
+    wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
+    assert doubled(urls["grpc"]) == [2, 4, 6]
+
+    monkeypatch.setattr(health, "server_at", lambda host, port: 0)
+    assert main(["health", "--ready", "--http", urls["http"]]) == 1
+    assert "403" in (told := capsys.readouterr().err)
+    assert "expecting header 'mine'" in told
+    assert main(["health", "--ready", "--http", urls["http"], *mine]) == 0
 
 
 def kill_a_stub(serve: Served) -> None:

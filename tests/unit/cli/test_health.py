@@ -50,6 +50,43 @@ def test_a_server_here_is_not_taken_for_one_elsewhere(server, monkeypatch, tmp_p
         assert ask(server) == code
 
 
+PATHS = ("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/models/m/config")
+GROUPS = "health,metadata,statistics,model-config"
+
+
+def test_the_keys_of_a_server_here_are_those_it_was_started_with(
+    server, monkeypatch, tmp_path, capsys
+):
+    """So the probe of a container needs none."""
+    server.restricts.update(dict.fromkeys(PATHS, "door"))
+    monkeypatch.setattr(stubs, "PROC", tmp_path)
+    (tmp_path / "7").mkdir()
+    words = [
+        *("tritonserver", "--http-address=127.0.0.1", f"--http-port={server.port}"),
+        *("--http-restricted-api", f"{GROUPS}:door=open"),
+    ]
+    (tmp_path / "7" / "cmdline").write_text("\0".join(words))
+    server.serves()
+    assert ask(server, "--ready") == 0, capsys.readouterr().err
+    assert {headers["door"] for headers in server.headers} == {"open"}
+
+
+def test_from_elsewhere_keys_are_given(server, monkeypatch, capsys):
+    """As the server was given them; without them its refusal is told."""
+    server.restricts.update(dict.fromkeys(PATHS, "door"))
+    monkeypatch.setattr(health_module, "server_at", lambda host, port: 0)
+    assert ask(server, "--ready") == 1
+    assert "restricted, expecting header 'door'" in capsys.readouterr().err
+    assert ask(server, "--ready", f"--http-restricted-api={GROUPS}:door=open") == 0
+
+
+@pytest.mark.parametrize("given", ["health", "health:door", "healthy:door=open", ":door=open"])
+def test_keys_that_are_none_are_refused(server, capsys, given):
+    """With what was expected."""
+    assert ask(server, f"--http-restricted-api={given}") == 2
+    assert f"{given!r}: expected GROUPS:HEADER=KEY, with groups of" in capsys.readouterr().err
+
+
 def test_readiness_is_asked_for(server, monkeypatch, capsys):
     """Alive while models load is not ready."""
     monkeypatch.setattr(health_module, "server_at", lambda host, port: 0)

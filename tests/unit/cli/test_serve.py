@@ -239,7 +239,7 @@ def test_models_are_healed_with_the_key_that_http_asks_for(servers, monkeypatch,
     )
     mine = "--http-restricted-api=model-repository:mine=1"
     main(["serve", "--model-repository", str(tmp_path), "--", mine])
-    assert apis[0].keys == {"mine": "1"}
+    assert apis[0].keys == {"model-repository": ("mine", "1")}
 
 
 def test_a_server_without_metrics_announces_none(servers, capsys, tmp_path):

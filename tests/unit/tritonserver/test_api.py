@@ -42,11 +42,21 @@ def test_a_models_versions_have_states_and_reasons(server, api):
 
 
 def test_a_key_is_shown_to_who_asks_for_it(server, api):
-    """And no header comes without one."""
+    """And no header comes without one, nor where none is asked for."""
     server.models(a="READY")
     api.states("a")
-    replace(api, keys={KEY_HEADER: "abc"}).states("a")
-    assert [headers.get(KEY_HEADER) for headers in server.headers] == [None, "abc"]
+    keyed = replace(api, keys={"model-repository": (KEY_HEADER, "abc")})
+    keyed.states("a")
+    keyed.is_ready()
+    assert [headers.get(KEY_HEADER) for headers in server.headers] == [None, "abc", None]
+
+
+def test_a_server_that_asks_for_a_key_is_neither_dead_nor_unready(server, api):
+    """Its own words name the header."""
+    server.restricts["/v2/health/live"] = server.restricts["/v2/health/ready"] = "door"
+    for ask in (api.is_live, api.is_ready):
+        with pytest.raises(ServerError, match="restricted, expecting header 'door'"):
+            ask()
 
 
 @pytest.mark.parametrize(

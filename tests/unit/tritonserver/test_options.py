@@ -141,26 +141,34 @@ def test_a_key_restricts_the_control_of_models_by_both_protocols():
     ]
 
 
+LOADS = "model-repository"
+OURS = {LOADS: (KEY_HEADER, "abc")}
+
+
 @pytest.mark.parametrize(
     ("given", "kept", "keys"),
     [
-        (["--http-restricted-api=model-repository:a=1"], ["grpc"], {"a": "1"}),
-        (["--http-restricted-api", "health,model-repository:a=1=2"], ["grpc"], {"a": "1=2"}),
-        (["--grpc-restricted-protocol=model-repository:a=1"], ["http"], {KEY_HEADER: "abc"}),
-        (["--http-restricted=model-repository:a=1"], ["grpc"], {"a": "1"}),
-        (["--grpc-r", "certificate.pem"], ["http", "grpc"], {KEY_HEADER: "abc"}),
+        (["--http-restricted-api=model-repository:a=1"], ["grpc"], {LOADS: ("a", "1")}),
+        (
+            ["--http-restricted-api", "health,model-repository:a=1=2"],
+            ["grpc"],
+            {"health": ("a", "1=2"), LOADS: ("a", "1=2")},
+        ),
+        (["--grpc-restricted-protocol=model-repository:a=1"], ["http"], OURS),
+        (["--http-restricted=model-repository:a=1"], ["grpc"], {LOADS: ("a", "1")}),
+        (["--grpc-r", "certificate.pem"], ["http", "grpc"], OURS),
         (
             [
                 "--http-restricted-api=model-repository:a=1",
                 "--http-restricted-api=health:a=2",
             ],
             ["grpc"],
-            {"a": "1"},
+            {LOADS: ("a", "1"), "health": ("a", "2")},
         ),
         (
             ["--http-restricted-api=statistics:model-repository=1"],
             ["http", "grpc"],
-            {KEY_HEADER: "abc", "model-repository": "1"},
+            {**OURS, "statistics": ("model-repository", "1")},
         ),
         (
             [
@@ -168,7 +176,7 @@ def test_a_key_restricts_the_control_of_models_by_both_protocols():
                 "--grpc-restricted-protocol=model-repository:b=2",
             ],
             [],
-            {"a": "1"},
+            {LOADS: ("a", "1")},
         ),
     ],
 )

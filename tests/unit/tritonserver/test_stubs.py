@@ -3,7 +3,7 @@
 import pytest
 
 from ge_backend.tritonserver import stubs
-from ge_backend.tritonserver.stubs import Stub, server_at, stubs_of
+from ge_backend.tritonserver.stubs import Stub, arguments_of, server_at, stubs_of
 
 
 @pytest.fixture
@@ -41,6 +41,13 @@ def test_a_server_is_known_by_its_address(processes):
     hosts = ("127.0.0.1", "localhost", "0.0.0.0", "127.0.0.2", "127.0.0.3")
     assert [server_at(host, 8000) for host in hosts] == [10, 10, 10, 11, 0]
     assert [server_at(host, 1) for host in hosts] == [12] * 5
+
+
+def test_what_a_server_was_started_with_is_seen(processes):
+    """Of none there is nothing."""
+    processes(10, "tritonserver", "--http-restricted-api", "health:a=1")
+    assert arguments_of(10) == ["tritonserver", "--http-restricted-api", "health:a=1"]
+    assert arguments_of(0) == []
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])

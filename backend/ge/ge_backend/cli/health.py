@@ -8,8 +8,9 @@ import sys
 from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.health import ailments
+from ge_backend.tritonserver.keys import HTTP_RESTRICTED, restricted_groups, restrictions
 from ge_backend.tritonserver.options import LAST_PORT
-from ge_backend.tritonserver.stubs import server_at
+from ge_backend.tritonserver.stubs import arguments_of, server_at
 
 __all__ = ["register"]
 
@@ -34,6 +35,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--ready", action="store_true", help="also fail while the server is not ready"
     )
+    parser.add_argument(
+        HTTP_RESTRICTED,
+        action="append",
+        default=[],
+        metavar="GROUPS:HEADER=KEY",
+        help="keys, as the server was given them; default: those of the server that runs here",
+    )
     parser.set_defaults(func=run)
 
 
@@ -54,14 +62,18 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
             f"--http {arguments.http!r}: expected HOST:PORT, with a port from 1 to {LAST_PORT}"
         )
     host = host.removeprefix("[").removesuffix("]")
-    api = ServerApi(host, int(port), timeout_s=ANSWER_S)
-    if not api.is_live():
-        return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
+    given = [restricted_groups(text) for text in arguments.http_restricted_api]
+    server = server_at(host, int(port))
+    keys = restrictions(arguments_of(server), HTTP_RESTRICTED)
+    for groups in given:
+        keys |= groups
+    api = ServerApi(host, int(port), keys=keys, timeout_s=ANSWER_S)
     try:
-        server = server_at(host, int(port))
+        if not api.is_live():
+            return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
         found = [str(ailment) for ailment in ailments(api, server)] if server else []
+        if arguments.ready and not api.is_ready():
+            found.append(f"the server at {arguments.http} is not ready")
     except ServerError as error:
         return [str(error)]
-    if arguments.ready and not api.is_ready():
-        found.append(f"the server at {arguments.http} is not ready")
     return found

@@ -6,13 +6,13 @@ import contextlib
 import http.client
 import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver.address import host_port
+from ge_backend.tritonserver.keys import Keys, opening
 
 __all__ = ["ServerApi"]
 
@@ -25,20 +25,25 @@ MARK = "TRITON_LOADED_ANEW"
 PLAIN = "!$&'()*+,;=:@"
 
 
+class _Restricted(ServerError):
+    """The server asks for a key, and has not got it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerApi:
     """The HTTP interface of one server; each call has a connection of its own.
 
-    All raise ServerError where the server does not answer, or refuses.
+    All raise ServerError where the server does not answer, or refuses; of those that return whether
+    it lives or is ready, only where it asks for a key.
 
     Attributes:
-        keys: headers that come with each request, such as a server's `http_keys`.
+        keys: what opens its restricted groups, such as a server's `http_keys`.
         timeout_s: how long an answer may take, but for loads, which take their time.
     """
 
     host: str
     port: int
-    keys: Mapping[str, str] = field(default_factory=dict)
+    keys: Keys = field(default_factory=dict)
     timeout_s: float = TIMEOUT_S
 
     def is_live(self) -> bool:
@@ -104,12 +109,16 @@ class ServerApi:
     def _is_http(self) -> bool:
         try:
             return isinstance(self._ask("GET", "/v2"), dict)
+        except _Restricted:
+            raise
         except ServerError:
             return False
 
     def _answers(self, path: str) -> bool:
         try:
             self._ask("GET", path)
+        except _Restricted:
+            raise
         except ServerError:
             return False
         return True
@@ -129,14 +138,15 @@ class ServerApi:
             connection = http.client.HTTPConnection(self.host, self.port, timeout=patience_s)
             with contextlib.closing(connection):
                 # Without "close" the connection would hold up the server's end.
-                headers = {"Connection": "close", **self.keys}
+                headers = {"Connection": "close", **opening(path, self.keys)}
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
                 text = response.read().decode(errors="replace")
         except (OSError, ValueError, http.client.HTTPException) as error:  # no name of a host, too
             raise ServerError(f"{where}: {error}") from error
         if response.status != http.client.OK:
-            raise ServerError(f"{where}: {response.status} {text}")
+            kind = _Restricted if response.status == http.client.FORBIDDEN else ServerError
+            raise kind(f"{where}: {response.status} {text}")
         try:
             return json.loads(text) if text else None
         except ValueError as error:

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import random
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver.address import family_of, numeric, reached_at
+from ge_backend.tritonserver.keys import (
+    CONTROL,
+    GRPC_RESTRICTED,
+    HTTP_RESTRICTED,
+    Keys,
+    restrictions,
+)
 
 __all__ = ["KEY_HEADER", "ServerOptions", "free_ports"]
 
 # The host's refusal of who lacks the key names this header, and nothing else: so it says what to
 # do. Over gRPC it is called `triton-grpc-protocol-` and this.
 KEY_HEADER = "only-with-model-control-mode-explicit"
-# The host's group of what lists, loads and unloads models, and what restricts groups to a key.
-CONTROL = "model-repository"
-HTTP_RESTRICTED = "--http-restricted-api"
-GRPC_RESTRICTED = "--grpc-restricted-protocol"
 
 # Flags that start and watch the server; each has an option of ours.
 OWNED = (
@@ -94,11 +96,10 @@ class ServerOptions:
         return not any("allow-metrics" in argument for argument in self.arguments)
 
     @property
-    def http_keys(self) -> dict[str, str]:
-        """The headers that open HTTP, with their values; of two for one, that of loads."""
-        ours = {KEY_HEADER: self.control_key} if self._own(HTTP_RESTRICTED) else {}
-        groups = sorted(_groups(self.arguments, HTTP_RESTRICTED), key=lambda g: CONTROL in g[0])
-        return ours | {header: key for _, header, key in groups}
+    def http_keys(self) -> Keys:
+        """The header and the key of each group that HTTP restricts."""
+        ours = {CONTROL: (KEY_HEADER, self.control_key)} if self._own(HTTP_RESTRICTED) else {}
+        return ours | restrictions(self.arguments, HTTP_RESTRICTED)
 
     def checked(self) -> ServerOptions:
         """Return these options with the host in numbers, every port chosen and known to be free.
@@ -157,22 +158,7 @@ class ServerOptions:
 
     def _own(self, flag: str) -> bool:
         """Whether `control_key` is that of a protocol; the host takes one key for a group."""
-        groups = _groups(self.arguments, flag)
-        return bool(self.control_key) and not any(CONTROL in names for names, _, _ in groups)
-
-
-def _groups(arguments: Sequence[str], flag: str) -> Iterator[tuple[list[str], str, str]]:
-    """Yield the groups that arguments restrict, with the header and the key that open them.
-
-    The flag may be shortened, as getopt_long(3) takes it: `--http-re` says which it is.
-    Source: server r24.10 src/command_line_parser.cc, ParseRestrictedFeatureOption.
-    """
-    for argument, following in itertools.pairwise([*arguments, ""]):
-        name, equals, value = argument.partition("=")
-        if flag.startswith(name) and len(name) >= len("--http-re"):
-            names, _, pair = (value if equals else following).partition(":")
-            header, _, key = pair.partition("=")
-            yield names.split(","), header, key
+        return bool(self.control_key) and CONTROL not in restrictions(self.arguments, flag)
 
 
 def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> list[int]:

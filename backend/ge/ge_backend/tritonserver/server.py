@@ -22,6 +22,7 @@ from ge_backend.tritonserver.address import host_port
 from ge_backend.tritonserver.assemble import assemble_backends
 from ge_backend.tritonserver.directory import ServerDirectory, processes_of
 from ge_backend.tritonserver.installation import ServerInstallation
+from ge_backend.tritonserver.keys import opening
 from ge_backend.tritonserver.options import ServerOptions
 
 __all__ = ["TritonServer"]
@@ -266,9 +267,10 @@ class TritonServer:
         return ready and _get(options.local_host, options.metrics_port, "/metrics") is not None
 
     def _asked(self, path: str) -> bytes | None:
-        """Return what HTTP answers, with the keys that open it."""
+        """Return what HTTP answers, with the key that opens it."""
         options = self.options
-        return _get(options.local_host, options.http_port, path, options.http_keys)
+        keys = opening(path, options.http_keys)
+        return _get(options.local_host, options.http_port, path, keys)
 
 
 def _reason(line: str) -> str:

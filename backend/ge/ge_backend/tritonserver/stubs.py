@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ge_backend.tritonserver.address import addresses_here, reached_at
 
-__all__ = ["Stub", "processes", "server_at", "stubs_of", "words_of"]
+__all__ = ["Stub", "arguments_of", "processes", "server_at", "stubs_of", "words_of"]
 
 SERVER = "tritonserver"
 STUB = "triton_python_backend_stub"
@@ -49,6 +49,11 @@ def server_at(host: str, port: int) -> int:
         if int(ports[-1]) == port and listens in {EVERYWHERE, "::", *asked}:
             return int(process.name)
     return 0
+
+
+def arguments_of(server: int) -> list[str]:
+    """Return what a server was started with; nothing where it is not seen."""
+    return words_of(PROC / str(server))
 
 
 def stubs_of(server: int) -> list[Stub]:
