@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-VOCABULARY, WIDTH = 100, 4
+VOCABULARY, WIDTH, POSITIONS = 100, 4, 16
 TABLE = np.random.default_rng(7).normal(size=(VOCABULARY, WIDTH)).astype(np.float32)
 RAGGED = "dims: [ -1 ] allow_ragged_batch: true"
 
@@ -73,6 +73,26 @@ def token_rows(table=TABLE):
         [("ids", TensorProto.INT64, ["batch", "sequence"])],
         [("y", TensorProto.FLOAT, ["batch", "sequence", WIDTH])],
         [("table", table)],
+    )
+
+
+def with_positions():
+    """Take ids [batch, length] -> y: the table's rows, and to each what its position has.
+
+    A table of positions is cut to the length and added, as encoders export it.
+    """
+    positions = np.arange(POSITIONS, dtype=np.float32)[:, None] * np.ones(WIDTH, np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"]),
+        helper.make_node("Shape", ["ids"], ["shape"], start=1, end=2),
+        helper.make_node("Slice", ["positions", "zero", "shape"], ["some"]),
+        helper.make_node("Add", ["rows", "some"], ["y"]),
+    ]
+    return graph(
+        nodes,
+        [("ids", TensorProto.INT64, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
+        [("table", TABLE), ("positions", positions), ("zero", np.array([0]))],
     )
 
 

@@ -5,35 +5,25 @@ import threading
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from builders.graphs import RAGGED, TABLE, VOCABULARY, WIDTH, graph, parameters, write_model
+from builders.graphs import (
+    POSITIONS,
+    RAGGED,
+    TABLE,
+    VOCABULARY,
+    WIDTH,
+    parameters,
+    with_positions,
+    write_model,
+)
 
-POSITIONS = 16
 CONFIG = f"""
 max_batch_size: 8
 input [ {{ name: "ids" data_type: TYPE_INT64 {RAGGED} }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ -1, {WIDTH} ] }} ]
 dynamic_batching {{ max_queue_delay_microseconds: 50000 }}
 """ + parameters(buckets__rows="1,4,8", buckets__length="4,8")
-
-
-def with_positions():
-    """Take ids [batch, length] -> y: the table's rows, and to each what its position has."""
-    positions = np.arange(POSITIONS, dtype=np.float32)[:, None] * np.ones(WIDTH, np.float32)
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["rows"]),
-        helper.make_node("Shape", ["ids"], ["shape"], start=1, end=2),
-        helper.make_node("Slice", ["positions", "zero", "shape"], ["some"]),
-        helper.make_node("Add", ["rows", "some"], ["y"]),
-    ]
-    return graph(
-        nodes,
-        [("ids", TensorProto.INT64, ["batch", "length"])],
-        [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
-        [("table", TABLE), ("positions", positions), ("zero", np.array([0]))],
-    )
 
 
 @pytest.fixture(scope="module")

@@ -61,11 +61,11 @@ def scaled():
     )
 
 
-def exported(least=1):
+def exported(least=1, least_rows=1):
     """Return the bytes of a .pt2 whose names and axes are told."""
-    batch = torch.export.Dim("batch", max=64)
+    batch = torch.export.Dim("batch", min=least_rows, max=64)
     sequence = torch.export.Dim("sequence", min=least, max=128)
-    ids, mask = torch.zeros(2, 5, dtype=torch.int64), torch.ones(2, 5, dtype=torch.int64)
+    ids, mask = torch.zeros(6, 5, dtype=torch.int64), torch.ones(6, 5, dtype=torch.int64)
     program = torch.export.export(
         MaskedMean(), (ids, mask), dynamic_shapes=({0: batch, 1: sequence},) * 2
     )
@@ -89,6 +89,7 @@ def client(tmp_path_factory):
     write_model(models, "onnx", RAGGED_IO, masked_mean())
     write_model(models, "pt2", RAGGED_IO, exported(), "model.pt2")
     write_model(models, "pt2_least", "", exported(least=4), "model.pt2")
+    write_model(models, "pt2_rows", "", exported(least_rows=4), "model.pt2")
     equal = RAGGED_IO.replace("allow_ragged_batch: true", "")
     write_model(models, "pt2_equal", equal, exported(least=4), "model.pt2")
     write_model(models, "pt2_empty", "", exported(), "model.pt2")
@@ -143,6 +144,13 @@ def test_what_is_shorter_than_the_program_takes_is_padded(client, length):
     with pytest.raises(InferenceServerException, match="the model takes at least 4") as caught:
         infer(client, "pt2_equal", ids=ids)
     assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5])
+def test_fewer_rows_than_the_program_takes_are_repeated(client, rows):
+    """The copies are cut off again."""
+    ids = np.random.default_rng(6).integers(0, VOCABULARY, (rows, 7))
+    np.testing.assert_allclose(infer(client, "pt2_rows", ids=ids), TABLE[ids].mean(1), atol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])

@@ -25,6 +25,7 @@ def grid(tmp_path):
         limits=None,
         fixed=None,
         least=None,
+        least_rows=1,
         static=True,
         traffic=None,
         file=None,
@@ -54,6 +55,7 @@ def grid(tmp_path):
             outputs=(),
             sizes=fixed or {},
             least=least or {},
+            least_rows=least_rows,
         )
         return build_grid(config, layout, static_shapes=static, traffic=traffic or {})
 
@@ -95,6 +97,9 @@ def test_no_bucket_is_below_the_least_that_the_graph_takes(grid):
     assert sizes(grid(**least), "length") == (20, 32, 64, 128, 256, 512)
     assert sizes(grid(**least, buckets__length="2,8"), "length") == (20,)
     assert sizes(grid(**least, buckets__length="32,64"), "length") == (32, 64)
+    assert sizes(grid(least_rows=3), "rows") == (3, 4, 8)
+    assert sizes(grid(least_rows=3, buckets__rows="1,8"), "rows") == (3, 8)
+    assert sizes(grid(least_rows=12), "rows") == (12,)  # however few the host hands over
 
 
 def test_without_a_batch_dimension_there_is_one_row(grid):
@@ -139,6 +144,10 @@ def test_a_file_says_everything(grid):
         (
             {"file": "(1, 8)\n", "least": {"length": 9}},
             "length is 8 in a bucket, the model takes at",
+        ),
+        (
+            {"file": "(1, 8)\n", "least_rows": 2},
+            "rows is 1 in a bucket, the model takes at least 2",
         ),
         ({"max_elements": 500, "buckets__rows": "4,8"}, "parameter 'max_elements': bucket 4x128"),
         ({"max_graphs": 1, "file": "(1, 64)\n", "axes": ("rows",)}, "is called 'rows'"),

@@ -29,9 +29,11 @@ def test_beyond_the_bound_a_known_shape_that_covers_is_taken():
 
 
 def test_no_size_is_below_the_least():
-    """Whatever is wanted; the rows are as they are."""
-    shapes = KnownShapes(least=(6, 3))
+    """Whatever is wanted, of rows as of each axis."""
+    shapes = KnownShapes(least=(1, 6, 3))
     assert [shapes.shape(s) for s in ((1, 5, 5), (2, 7, 1))] == [(1, 6, 5), (2, 7, 3)]
+    shapes = KnownShapes(least=(4, 1, 3))
+    assert [shapes.shape(s) for s in ((1, 5, 5), (7, 7, 1))] == [(4, 5, 5), (7, 7, 3)]
 
 
 def test_what_is_larger_than_all_runs_as_it_is():

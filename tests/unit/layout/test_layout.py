@@ -158,6 +158,15 @@ def test_the_least_sizes_are_the_graphs():
     assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False).smallest == (1,)
 
 
+def test_the_least_rows_are_those_of_the_batch_dimension():
+    """By the graph's own name of it, and only where it is one."""
+    least = replace(ENCODER, axis_least={"batch": 4})
+    renamed = config_of(inputs=[IDS], parameters={"axes.input_ids": "n,length"})
+    for config in (config_of(inputs=[IDS]), renamed):
+        assert build_layout(config, least, static_shapes=False).least_rows == 4
+    assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False).least_rows == 1
+
+
 OPEN = graph(
     [spec("x", (-1, -1, -1), ("batch", "time", "features"))],
     [spec("y", (-1, -1, 4), ("batch", "time", ""))],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from builders.graphs import TABLE, WIDTH, graph, token_rows
+from builders.graphs import POSITIONS, TABLE, WIDTH, graph, token_rows, with_positions
 from ge_backend.buckets.axis import listed_axis
 from ge_backend.buckets.grid import BucketGrid
 from ge_backend.config.model import ModelConfig
@@ -20,7 +20,6 @@ from ge_backend.serving.limits import learned_limits
 from ge_backend.warmup.shaped import ShapedModel
 from ge_backend.warmup.store import Store
 
-POSITIONS = 16
 KEY = ["a model"]
 
 
@@ -32,17 +31,6 @@ def ids_and(nodes, constants):
         [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
         [("table", TABLE), *constants],
     )
-
-
-def sliced_positions():
-    """A table of positions is cut to the length and added, as encoders export it."""
-    positions = np.ones((POSITIONS, WIDTH), np.float32)
-    nodes = [
-        helper.make_node("Shape", ["ids"], ["shape"], start=1, end=2),
-        helper.make_node("Slice", ["positions", "zero", "shape"], ["some"]),
-        helper.make_node("Add", ["rows", "some"], ["y"]),
-    ]
-    return ids_and(nodes, [("positions", positions), ("zero", np.array([0]))])
 
 
 def looked_up_positions():
@@ -118,7 +106,7 @@ def found(opened, model, **given):
     return learned_limits(opened(model, **given), KEY)
 
 
-@pytest.mark.parametrize("model", [sliced_positions, looked_up_positions])
+@pytest.mark.parametrize("model", [with_positions, looked_up_positions])
 @pytest.mark.parametrize("largest", [4, 15, 16, 17, 64])
 def test_a_table_of_positions_is_a_limit(opened, model, largest):
     """However far from the largest bucket it lies, and however the graph takes its rows."""
@@ -133,7 +121,7 @@ def test_a_graph_that_takes_any_length_has_no_limit(opened, monkeypatch):
 
 def test_an_axis_of_one_size_is_not_tried(opened):
     """No request comes that is longer."""
-    model = opened(sliced_positions())
+    model = opened(with_positions())
     only = replace(model, layout=replace(model.layout, sizes={"length": 4}))
     assert learned_limits(only, KEY) == {}
 
@@ -146,11 +134,11 @@ def test_sizes_that_fit_now_and_then_are_no_limit(opened):
 def test_what_was_found_is_kept(opened, tmp_path, monkeypatch):
     """The next start runs nothing for it, also where there is no limit."""
     store = Store(tmp_path / "cache")
-    assert found(opened, sliced_positions(), store=store) == {"length": POSITIONS}
+    assert found(opened, with_positions(), store=store) == {"length": POSITIONS}
     monkeypatch.setattr(Session, "in_flight", pytest.fail)
-    assert found(opened, sliced_positions(), store=store) == {"length": POSITIONS}
+    assert found(opened, with_positions(), store=store) == {"length": POSITIONS}
     store.keep_limits(KEY, {})
-    assert found(opened, sliced_positions(), store=store) == {}
+    assert found(opened, with_positions(), store=store) == {}
 
 
 def test_an_executor_that_dies_over_a_trial_is_no_limit(opened, monkeypatch):
@@ -159,7 +147,7 @@ def test_an_executor_that_dies_over_a_trial_is_no_limit(opened, monkeypatch):
     def lost(_):
         raise ExecutorLost("gone")
 
-    model = opened(sliced_positions())
+    model = opened(with_positions())
     monkeypatch.setattr(Session, "in_flight", lost)
     assert learned_limits(model, KEY) == {}
     monkeypatch.undo()

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from builders.graphs import POSITIONS, WIDTH, with_positions
 from ge_backend.batching.request import check_request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
-from ge_backend.errors import ExecutorLost, ModelError
+from ge_backend.errors import ExecutorLost, InvalidRequest, ModelError
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.metrics import Recorder
 from ge_backend.serving import opening
@@ -154,6 +155,37 @@ def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged
     told = [line for line in caplog.messages if "of different lengths are not batched" in line]
     assert len(told) == (not ragged)
     assert all("no input has allow_ragged_batch" in line for line in told)
+
+
+@pytest.mark.parametrize("warmup", ["off", "on"])
+def test_a_length_that_the_graph_lacks_is_told_with_its_limit(tmp_path, warmup):
+    """Found out at load, or when it fails where nothing has run before."""
+    (tmp_path / "model.onnx").write_bytes(with_positions())
+    ids = {"name": "ids", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
+    settings = {"executor": "inline", "warmup": warmup, "buckets.length": "8,64"}
+    document = {
+        "name": "m",
+        "max_batch_size": 4,
+        "input": [ids],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
+        "parameters": {key: {"string_value": value} for key, value in settings.items()},
+    }
+    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    pipeline, learner = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+
+    def answer(length):
+        ids = np.ones((1, length), np.int64)
+        (reply,) = pipeline.run([check_request(0, {"ids": ids}, pipeline.layout)])
+        if reply.error is not None:
+            raise reply.error
+        return reply.outputs["y"].shape
+
+    assert answer(POSITIONS) == (1, POSITIONS, WIDTH)
+    for length in (POSITIONS + 1, 60):
+        with pytest.raises(InvalidRequest, match="the model takes at most 16"):
+            answer(length)
+    learner.close()
+    pipeline.close()
 
 
 def step(pipeline, value, *, slot=0, starting=False):

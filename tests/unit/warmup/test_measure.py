@@ -338,6 +338,16 @@ def test_nothing_runs_below_the_least_size(bucketed):
     assert costs.bucket(1, (99,)) == (1, 99)
 
 
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_nothing_runs_with_fewer_rows_than_the_graph_takes(bucketed):
+    """One row costs as much as the fewest, so rows are run together up to these."""
+    layout = replace(NO_LEAST, least_rows=4)
+    costs = cost_model(served(layout=layout, bucketed=bucketed), element_costs([(4, 8), (8, 8)]))
+    assert costs.bucket(1, (5,)) == ((4, 8) if bucketed else (4, 5))
+    assert costs.bucket(1, (99,)) == (4, 99)
+    assert costs.cost(1, (8,)) == costs.cost(4, (8,))
+
+
 def test_costs_that_were_not_measured_are_not_corrected():
     """Element counts say nothing about time: they stay as they are."""
     table = element_costs(list(SMALL.entries))

@@ -44,7 +44,7 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
         error: what the engine said.
         request: the only one of the run.
         layout: of the model.
-        planned: the run had a prepared shape, whose sizes the graph takes.
+        planned: the run had a shape that was prepared or tried, whose sizes the graph takes.
     """
     text = str(error)
     if any(words in text for words in _NOT_TAKEN):

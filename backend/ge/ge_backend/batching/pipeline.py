@@ -290,7 +290,8 @@ class Pipeline:
                 return
             elif isinstance(error, GraphFailed):
                 request = progress.requests[sub_batch.spans[0].request]
-                told = blamed(error, request, self.layout, planned=sub_batch.planned)
+                planned = sub_batch.planned and self.policy.tried
+                told = blamed(error, request, self.layout, planned=planned)
             yield from progress.fail(sub_batch, told)
         else:
             refused = refused_requests(sub_batch, outcome.outputs)

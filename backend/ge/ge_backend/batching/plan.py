@@ -94,6 +94,8 @@ class Policy:
         packed: a run costs its elements, not its rows times the longest; see `Graph`.
         max_elements: the most of a run of several rows; 0 is no limit. Unless rows are packed the
             cost model keeps to it.
+        tried: what costs cover has run before any request. Else one's size may be what a graph
+            fails over.
     """
 
     axes: tuple[str, ...]
@@ -101,6 +103,7 @@ class Policy:
     refuse_overflow: bool = False
     packed: bool = False
     max_elements: int = 0
+    tried: bool = True
 
 
 def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> BatchPlan:

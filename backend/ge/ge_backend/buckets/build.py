@@ -129,24 +129,25 @@ def _configured(config: ModelConfig, layout: Layout, *, bucketed: bool) -> Bucke
             _axis(config, layout, name, finer=bucketed).raised(least)
             for name, least in zip(layout.axes, layout.smallest, strict=True)
         ]
-        return product_grid([_rows(config), *axes])
+        return product_grid([_rows(config).raised(layout.least_rows), *axes])
     if config.buckets:
         raise ConfigError(
             f"parameters 'buckets' and 'buckets.{next(iter(config.buckets))}' both say which "
             "buckets there are; keep one of them"
         )
     grid = file_grid(config.bucket_file, layout.axes)
-    limits = {ROWS: max(config.max_batch_size, 1), **layout.limits}
+    least = {ROWS: layout.least_rows, **layout.least}
+    limits = {ROWS: max(config.max_batch_size, layout.least_rows), **layout.limits}
     for axis in grid.axes:
         if axis.largest > limits.get(axis.name, axis.largest):
             raise ConfigError(
                 f"bucket file {config.bucket_file}: {axis.name} is {axis.largest} in a bucket, "
                 f"the model takes at most {limits[axis.name]}"
             )
-        if axis.values[0] < layout.least.get(axis.name, 1):
+        if axis.values[0] < least.get(axis.name, 1):
             raise ConfigError(
                 f"bucket file {config.bucket_file}: {axis.name} is {axis.values[0]} in a bucket, "
-                f"the model takes at least {layout.least[axis.name]}"
+                f"the model takes at least {least[axis.name]}"
             )
     return grid
 

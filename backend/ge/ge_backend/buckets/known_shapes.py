@@ -18,7 +18,7 @@ class KnownShapes:
 
     Args:
         most: how many.
-        least: the smallest sizes that it takes; none for any.
+        least: the fewest rows and the smallest sizes that it takes; none for any.
     """
 
     def __init__(self, most: int = MOST_SHAPES, least: Shape = ()) -> None:
@@ -34,10 +34,10 @@ class KnownShapes:
     def shape(self, wanted: Bucket) -> Bucket:
         """Return the shape to run in: the one that is wanted, or a known one that covers it.
 
-        What none covers is larger than all there were, and runs as it is. No size is below `least`.
+        What none covers is larger than all there were, and runs as it is. Nothing is below `least`.
         """
         if self._least:
-            wanted = (wanted[0], *map(max, wanted[1:], self._least))
+            wanted = tuple(map(max, wanted, self._least))
         if wanted in self._shapes:
             return wanted
         if len(self._shapes) >= self._most:

@@ -114,6 +114,7 @@ class Layout:
             reuse a symbol for dimensions that differ, and here nothing depends on it.
         limits: the largest size that the graph itself allows, by axis name.
         least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
+        least_rows: the fewest rows that a run may have; fewer are filled up.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
         states: what sequences carry from step to step; not among the inputs and outputs.
         sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
@@ -130,6 +131,7 @@ class Layout:
     states: tuple[State, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
+    least_rows: int = 1
 
     @property
     def smallest(self) -> Shape:
@@ -162,6 +164,7 @@ def build_layout(
             "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
         )
     signature = opened_signature(config, signature, fixed_shapes)
+    least_rows = _least_rows(config, signature)  # by the graph's names, before it gets others
     config = with_controls(config, signature)
     signature = agreed_signature(config, without_states(config, signature))
     inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))
@@ -189,6 +192,7 @@ def build_layout(
         states=config.sequence.states if config.sequence is not None else (),
         sizes=_declared_sizes(config, inputs),
         least=signature.axis_least,
+        least_rows=least_rows,
     )
 
 
@@ -227,6 +231,14 @@ def outside_layout(config: ModelConfig) -> Layout:
             for item in config.outputs
         ),
     )
+
+
+def _least_rows(config: ModelConfig, signature: Signature) -> int:
+    """Return the fewest rows of a run; concatenated inputs have as many as have come."""
+    if config.concatenate or not config.max_batch_size:
+        return 1
+    batch = (spec.axes[0] for spec in signature.inputs if spec.axes)
+    return max((signature.axis_least.get(name, 1) for name in batch), default=1)
 
 
 def _declared_sizes(config: ModelConfig, inputs: Sequence[InputLayout]) -> dict[str, int]:

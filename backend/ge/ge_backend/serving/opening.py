@@ -136,6 +136,7 @@ def _policy(model: ShapedModel, fleet: Fleet) -> Policy:
         packed=session.packed,
         max_elements=config.max_elements,
         refuse_overflow=config.overflow == "error" or session.static_shapes,
+        tried=config.warmup or session.static_shapes,
     )
 
 

@@ -175,7 +175,8 @@ def cost_model(
 
 def known_shapes(layout: Layout) -> KnownShapes:
     """Return what notes the shapes that an engine sees; none yet."""
-    return KnownShapes(least=layout.smallest if layout.least else ())
+    least = (layout.least_rows, *layout.smallest)
+    return KnownShapes(least=least if max(least) > 1 else ())
 
 
 def cost_key(model: ShapedModel) -> list[str]:
