@@ -5,7 +5,7 @@ import zipfile
 import pytest
 
 from ge_backend.device.files import archive
-from ge_backend.device.files.archive import ALWAYS_BYTES, check_archive
+from ge_backend.device.files.archive import ALWAYS_BYTES, check_archive, is_pickled
 from ge_backend.errors import ModelError, OutOfMemory
 
 PLENTY = 1 << 40
@@ -44,3 +44,23 @@ def test_what_is_no_archive_is_left_to_the_engine(tmp_path):
     """It has words of its own for that."""
     (tmp_path / "model.pt").write_bytes(b"garbage")
     check_archive(tmp_path / "model.pt", PLENTY)
+
+
+@pytest.mark.parametrize("as_archive", [True, False])
+def test_what_torch_save_writes_is_no_program(tmp_path, as_archive):
+    """Weights, or what a trainer keeps; the older of its formats is no archive."""
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "scheduler.pt"
+    torch.save({"last_epoch": 3}, path, _use_new_zipfile_serialization=as_archive)
+    assert is_pickled(path)
+
+
+def test_a_program_of_torch_is_not_pickled(tmp_path):
+    """Nor is what nobody knows, or is not there."""
+    torch = pytest.importorskip("torch")
+    torch.jit.trace(torch.nn.Identity(), torch.ones(1)).save(tmp_path / "model.pt")
+    (tmp_path / "garbage.pt").write_bytes(b"garbage")
+    write(tmp_path / "other.pt", 8)
+    (tmp_path / "empty.pt").touch()
+    assert [p.name for p in tmp_path.iterdir() if is_pickled(p)] == []
+    assert not is_pickled(tmp_path / "missing.pt")

@@ -233,3 +233,26 @@ def test_a_graph_is_the_model_of_a_folder_that_was_downloaded(tmp_path, served, 
         (tmp_path / name).touch()
     assert find_model_file(tmp_path, "").name == served
     assert find_model_file(tmp_path, beside[0]).name == beside[0]
+
+
+PICKLED = b"\x80\x02"  # as torch.save began its files before they were archives
+
+
+@pytest.mark.parametrize(
+    ("served", "beside"),
+    [("config.json", "scheduler.pt"), ("tokenizer.json", "scheduler.pt"), ("net.pt", "best.pt")],
+)
+@pytest.mark.parametrize("device", ["cpu", "npu:0"])
+def test_what_torch_has_pickled_is_no_graph(tmp_path, served, beside, device):
+    """As a trainer leaves it beside a checkpoint; so the error is of the weights that lack."""
+    (tmp_path / served).touch()
+    (tmp_path / beside).write_bytes(PICKLED)
+    assert find_model_file(tmp_path, "", device).name == served
+    assert find_model_file(tmp_path, beside, device).name == beside
+
+
+def test_weights_alone_are_no_model(tmp_path):
+    """The error says what they are."""
+    (tmp_path / "best.pt").write_bytes(PICKLED)
+    with pytest.raises(ModelError, match=r"found best\.pt \(pickled by torch\.save, no program\)"):
+        find_model_file(tmp_path, "")

@@ -12,11 +12,13 @@ from pathlib import Path
 from ge_backend.config.sizes import format_bytes
 from ge_backend.errors import ModelError, OutOfMemory
 
-__all__ = ["check_archive"]
+__all__ = ["check_archive", "is_pickled"]
 
 # Code in an archive is compressed, and shrinks by less; small files may do so by more.
 MOST_TIMES = 10
 ALWAYS_BYTES = 64 << 20
+# How a pickle begins that is no archive, as torch.save wrote it before 1.6: its protocol, 2.
+PICKLE = b"\x80\x02"
 
 
 def check_archive(path: Path, free_bytes: int) -> None:
@@ -42,3 +44,19 @@ def check_archive(path: Path, free_bytes: int) -> None:
             f"{path} unpacks to {format_bytes(unpacked)}, and the machine has "
             f"{format_bytes(free_bytes)}"
         )
+
+
+def is_pickled(path: Path) -> bool:
+    """Whether torch.save has written a file: weights, or what a trainer keeps, but no program.
+
+    Source: torch 2.13, torch/serialization.py, `_is_torchscript_zip`.
+    """
+    try:
+        if not zipfile.is_zipfile(path):
+            with path.open("rb") as file:
+                return file.read(len(PICKLE)) == PICKLE
+        with zipfile.ZipFile(path) as archive:
+            names = {name.partition("/")[2] for name in archive.namelist()}
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        return False
+    return "data.pkl" in names and "constants.pkl" not in names

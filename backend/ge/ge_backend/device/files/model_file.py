@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ge_backend.config.engine_table import ENGINES, file_ends
 from ge_backend.config.settings import COMPILE_PREFIXES
+from ge_backend.device.files.archive import is_pickled
 from ge_backend.device.files.encoder_folder import CONFIG, encoder_files
 from ge_backend.device.files.om_files import axes_file, grid_file, om_files
 from ge_backend.device.files.onnx_file import external_data
@@ -21,6 +22,8 @@ SUFFIXES = tuple(end for end in file_ends() if end.startswith("."))
 BESIDE = tuple(end for end in file_ends() if end not in SUFFIXES)
 # In this order when a folder holds several and config.pbtxt names none.
 NAMES = (*(f"model{end}" for end in (*SUFFIXES, ".null")), *BESIDE)
+# What torch saves as a program ends so, and by habit what it has pickled.
+PROGRAM = ".pt"
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
@@ -32,7 +35,8 @@ def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
     """Return the model file of a version folder: `default_model_filename`, else a known name.
 
     Where nothing has one, or only a `tokenizer.json` and its like without weights, it is the only
-    file that may be a graph. Of a grid of offline models it is the smallest file.
+    file that may be a graph, which no pickle is. Of a grid of offline models it is the smallest
+    file.
 
     Args:
         directory: the version folder.
@@ -67,12 +71,19 @@ def _found(directory: Path, filename: str, device: str) -> Path:
 
 def _only_graph(directory: Path) -> Path | None:
     """Return the only file that may be a graph, whatever its name; None where it is not alone."""
-    graphs = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.exists()]
+    files = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.exists()]
+    graphs = [path for path in files if not _is_pickle(path)]
     return graphs[0] if len(graphs) == 1 else None
 
 
+def _is_pickle(path: Path) -> bool:
+    return path.suffix == PROGRAM and is_pickled(path)
+
+
 def _described(path: Path) -> str:
-    """Return a file's name, with where it leads if it is a link to nothing."""
+    """Return a file's name, with where it leads if it is a link to nothing, or why it is none."""
+    if _is_pickle(path):
+        return f"{path.name} (pickled by torch.save, no program)"
     if path.is_symlink() and not path.exists():
         return f"{path.name} (a link to {path.readlink()}, which is not there)"
     return path.name
