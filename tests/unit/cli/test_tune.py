@@ -51,6 +51,15 @@ def test_sizes_follow_recorded_traffic(recorded, ge_backend):
     assert [option["boundaries"] for option in axis["others"]] == [[20, 40, 64]]
 
 
+def test_a_linked_folder_has_the_traffic_of_its_own_name(recorded, ge_backend):
+    """As the server records it; that of what the link leads to would be another model's."""
+    store = recorded.rename(recorded.with_name("v3"))
+    recorded.symlink_to(store)
+    code, out, _ = ge_backend("tune", recorded, "--json")
+    assert (code, json.loads(out)["model"]) == (0, "tiny")
+    assert "no traffic of model 'v3' is recorded" in ge_backend("tune", store)[2]
+
+
 def test_measured_costs_decide_where_there_are_any(recorded, ge_backend):
     """A graph that takes no less time below 64 gains nothing from smaller sizes."""
     with look_into(recorded) as opened:

@@ -49,6 +49,23 @@ def test_settings_are_those_that_the_host_would_give(folder):
     assert config.buckets == {"rows": "1,8"}
 
 
+@pytest.mark.parametrize("given", ["tiny", "tiny/.", "linked"])
+def test_a_model_is_called_as_its_folder_in_the_repository(folder, tmp_path, monkeypatch, given):
+    """Also where that is a link, as the host calls it; traffic goes by that name."""
+    (tmp_path / "linked").symlink_to(folder(WHOLE))
+    monkeypatch.chdir(tmp_path)
+    read = read_folder(Path(given))
+    assert read.config({}).name == Path(given).name
+    assert read.path == tmp_path / given
+
+
+@pytest.mark.parametrize("given", [".", "1/.."])
+def test_a_folder_from_within_has_its_own_name(folder, monkeypatch, given):
+    """Where the path does not say it."""
+    monkeypatch.chdir(folder(WHOLE))
+    assert read_folder(Path(given)).config({}).name == "tiny"
+
+
 def test_the_first_of_an_enum_is_absent_and_understood(folder):
     """Protobuf does not write a field's zero."""
     text = 'backend: "ge" batch_input { kind: BATCH_ELEMENT_COUNT target_name: "n" data_type: TYPE_FP32 source_input: "x" }'

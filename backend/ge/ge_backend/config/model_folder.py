@@ -66,13 +66,13 @@ class ModelFolder:
 
 
 def read_folder(path: Path) -> ModelFolder:
-    """Return what a model's folder holds.
+    """Return what a model's folder holds, which the host calls by its name also if that is a link.
 
     Raises:
         ConfigError: it is not the folder of a model, or the model is another backend's.
         DeviceUnavailable: the library that reads config.pbtxt is missing.
     """
-    path = path.resolve()
+    path = path.resolve() if path.name in ("", "..") else path.absolute()
     document = read_document(path)
     if is_ensemble(document):
         raise ConfigError(
