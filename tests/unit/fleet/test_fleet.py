@@ -467,10 +467,18 @@ def test_a_state_that_is_gone_is_not_taken_up_on_another_device(fleets):
 
     cutting = threading.Thread(target=cut)
     cutting.start()
-    (ended,) = two.begin([1], slots=(0,), rows=2)
+    (ended,) = two.begin([1], slots=(0, 1), starting=(1,), rows=2)
     cutting.join()
     assert isinstance(ended.outcome.error, ExecutorLost)
     assert "begin the sequence again" in str(ended.outcome.error)
+
+
+def test_sequences_that_only_begin_are_repeated(fleets):
+    """Nothing is gone that their first steps would go on from."""
+    one = fleets(1)
+    one.benches[0].cut()
+    outcomes, _ = one.run([1], slots=(0, 1), starting=(0, 1), rows=2)
+    assert sums(outcomes) == [3]
 
 
 def test_an_executor_that_has_died_between_batches_is_given_up_before_the_next(fleets):

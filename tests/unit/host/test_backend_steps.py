@@ -269,8 +269,8 @@ def test_a_sequence_that_begins_while_its_device_is_opened_again_lives(served, m
 
 
 @pytest.mark.parametrize("ran", [False, True])
-def test_a_sequence_that_begins_as_its_executor_dies_is_lost(served, monkeypatch, ran):
-    """Whether its first step was answered or not; that is said once."""
+def test_a_sequence_that_begins_as_its_executor_dies(served, monkeypatch, ran):
+    """Its first step is sent again if it was not answered; else its state is lost, as told once."""
     submit = InFlight.submit
 
     def dying(flight, *args, **named):
@@ -283,10 +283,24 @@ def test_a_sequence_that_begins_as_its_executor_dies_is_lost(served, monkeypatch
         return sent
 
     monkeypatch.setattr(InFlight, "submit", dying)
-    told = "state of sequence 1 was lost" if ran else "and with it the state of this sequence"
-    answers = [served.send(1, START), served.send(1), served.send(1)]
+    assert served.send(1, START) == 1
     if ran:
-        assert answers.pop(0) == 1
-    assert told in answers[0]
-    assert "not known here" in answers[1]
+        assert "state of sequence 1 was lost" in served.send(1)
+        assert "not known here" in served.send(1)
+        assert served.send(1, START) == 1
+    assert served.send(1) == 2
+
+
+def test_a_sequence_over_whose_first_step_executors_die_is_given_up(served, monkeypatch):
+    """It is told so, and the next step does not take what it then has for the beginning."""
+    submit = InFlight.submit
+
+    def dying(*args, **named):
+        served.bench.cut()
+        return submit(*args, **named)
+
+    with monkeypatch.context() as context:
+        context.setattr(InFlight, "submit", dying)
+        assert "executor died" in served.send(1, START)
+    assert "not known here" in served.send(1)
     assert served.send(1, START) == 1

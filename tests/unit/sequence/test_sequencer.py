@@ -255,13 +255,32 @@ def test_an_id_at_two_places_is_two_sequences():
 def test_a_success_that_is_told_after_a_loss_counts_for_nobody():
     """The slot is free, and who gets it begins with the initial size."""
     steps = sequencer(dims=(-1,))
-    admit(steps, 1, start=True)
+    begin(steps, 1)
+    admit(steps, 1)
     steps.lose_all()
     settle(steps, size=5)
     with pytest.raises(ExecutorLost):
         admit(steps, 1)
     other = admit(steps, 2, start=True)
     assert (other.starting, other.states) == (True, ((0,),))
+    assert steps.integrity() == []
+
+
+def test_a_sequence_whose_first_step_is_under_way_is_not_lost():
+    """It had no state yet, so the step is repeated; only if that fails, too, the sequence ends."""
+    steps = sequencer(dims=(-1,))
+    begin(steps, "old", index=0)
+    for index, name in enumerate("ab"):
+        admit(steps, name, start=True, index=index)
+    steps.lose_all()
+    assert (steps.live, steps.events["lost"]) == (2, 1)
+    settle(steps, size=5, index=0)
+    settle(steps, error=ExecutorLost("again"), index=1)
+    assert (steps.live, steps.events["lost"]) == (1, 2)
+    on = admit(steps, "a")
+    assert (on.starting, on.states) == (False, ((5,),))
+    with pytest.raises(InvalidRequest):
+        admit(steps, "b", index=1)
     assert steps.integrity() == []
 
 

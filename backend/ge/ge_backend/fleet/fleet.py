@@ -454,7 +454,10 @@ def _failing(indices: Iterable[int], error: GeError, device: str = "") -> Iterat
 
 
 def _stateful(orders: dict[int, Run]) -> Iterator[FinishedRun]:
-    """Take out the runs that would go on from what is gone; yield their failure."""
+    """Take out the runs that would go on from what is gone; yield their failure.
+
+    Where all sequences of a run only begin, none has anything to go on from yet.
+    """
     tensors = (
         "the executor died, and with it what the steps before had left on the device; see the "
         "server's log for the reason"
@@ -464,7 +467,7 @@ def _stateful(orders: dict[int, Run]) -> Iterator[FinishedRun]:
         "with a request that has sequence_start set. See the server's log for the reason"
     )
     for index, order in tuple(orders.items()):
-        if order.gathered or order.slots:
+        if order.gathered or set(order.slots) - set(order.starting):
             del orders[index]
             lost = TensorsLost(tensors) if order.gathered else ExecutorLost(state)
             yield from _failing([index], lost)

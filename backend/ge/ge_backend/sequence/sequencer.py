@@ -69,6 +69,7 @@ class Sequencer:
         elif isinstance(error, StateLost):
             self._table.lose(step)
         elif isinstance(error, ExecutorLost):
+            self._table.lose(step)  # if it was still to be repeated
             self._table.mention(step)
         if step.last:
             self._table.leave(step)
@@ -79,8 +80,12 @@ class Sequencer:
             self.settle(index, StateLost("it had no outcome"), {})
 
     def lose_all(self) -> None:
-        """Forget every sequence: their states ended with the executor."""
-        self._table.lose_all()
+        """Forget every sequence: their states ended with the executor.
+
+        But for those whose first step is under way: it is repeated, and the state begins with it.
+        """
+        begun = {step.key for step in self._steps.values() if step.starting}
+        self._table.lose_all(but=begun)
 
     @property
     def live(self) -> int:

@@ -131,9 +131,13 @@ class SlotTable:
         if self._owner(step) is not None:
             self._free(step.key, "lost")
 
-    def lose_all(self) -> None:
-        """Forget every sequence: the executor that held their state is gone."""
-        for sequence in list(self._lives):
+    def lose_all(self, but: Collection[Key] = ()) -> None:
+        """Forget every sequence: the executor that held their state is gone.
+
+        But for these, as long as no step has changed their state yet.
+        """
+        gone = [key for key, life in self._lives.items() if not (life.starting and key in but)]
+        for sequence in gone:
             self._free(sequence, "lost")
             self._lost[sequence] = None
         while len(self._lost) > MAX_LOST:
