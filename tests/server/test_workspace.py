@@ -1,7 +1,7 @@
 """Models that share a workspace pool on the real server: who is served, refused, and given up."""
 
+import contextlib
 import json
-import threading
 import time
 
 import numpy as np
@@ -43,9 +43,7 @@ def server(tmp_path_factory, triton_server, gate):
             "workspace_bytes": nbytes,
             "faults": [{"on": "run", "do": "hold", "value": HELD, "file": str(gate)}],
         }
-        # Else buckets would be measured beside the tests, and wait for bytes that these hold.
-        settings = {"buckets__rows": "1", "priority": "1", "warmup": "on"}
-        config = CONFIG + parameters(device="null", **settings)
+        config = CONFIG + parameters(device="null", buckets__rows="1", priority="1")
         write_model(models, name, config, json.dumps(model).encode(), "model.null")
     return triton_server(
         models,
@@ -82,46 +80,51 @@ def test_a_model_larger_than_the_pool_is_refused_when_it_is_loaded(client):
     assert infer(client, "b", 3) == 9
 
 
+def outstanding_s(server):
+    return metric(server, "ge_device_outstanding_seconds", model="a")
+
+
+def used_bytes(server):
+    return metric(server, "ge_workspace_used_bytes", model="a")
+
+
+@contextlib.contextmanager
+def held(server, client, gate):
+    """Let a request to `a` hold its bytes; yield it, and what the device then has to do.
+
+    Gauges are up to half a second old, or older on a busy machine: until they have shown an idle
+    device, they may be of the test before, and of its requests.
+    """
+    wait_until(lambda: (outstanding_s(server), used_bytes(server)) == (0, 0))
+    holder = Answer(client, "a", rows_of(HELD))
+    try:
+        wait_until(gate.exists)
+        wait_until(lambda: outstanding_s(server) > 0 and used_bytes(server) > NEEDS["a"])
+        yield holder, outstanding_s(server)
+    finally:
+        gate.unlink(missing_ok=True)
+    assert holder.get().as_numpy("y").item() == 3 * HELD
+
+
 def test_a_request_that_is_given_up_while_it_waits_is_not_run(client, server, gate):
     """Its client goes away while a neighbour has the bytes; both are told, and counted."""
     wait_until(lambda: metric(server, "ge_workspace_pool_bytes", model="a") == POOL)
-    results = []
-    holder = threading.Thread(target=lambda: results.append(infer(client, "a", HELD)))
-    holder.start()
-    wait_until(gate.exists)
-    wait_until(lambda: metric(server, "ge_workspace_used_bytes", model="a") > NEEDS["a"])
-    held_s = metric(server, "ge_device_outstanding_seconds", model="a")
-    given_up = Answer(client, "b", rows_of(4))
-    wait_until(lambda: metric(server, "ge_device_outstanding_seconds", model="a") > held_s)
-    given_up.call.cancel()
-    failed = {"model": "b", "status": "CANCELLED"}
-    wait_until(lambda: metric(server, "ge_request_failures_total", **failed) == 1)
-    assert results == []
-    gate.unlink()
-    holder.join()
-    assert results == [3 * HELD]
+    with held(server, client, gate) as (holder, held_s):
+        given_up = Answer(client, "b", rows_of(4))
+        wait_until(lambda: outstanding_s(server) > held_s)
+        given_up.call.cancel()
+        failed = {"model": "b", "status": "CANCELLED"}
+        wait_until(lambda: metric(server, "ge_request_failures_total", **failed) == 1)
+        assert not holder.done
 
 
 def test_a_request_that_waits_for_its_neighbour_is_counted(client, server, gate):
     """It is answered when the neighbour has ended, and the wait is a metric of its model."""
     before = metric(server, "ge_workspace_waits_total", model="b")
-    results = {}
-
-    def ask(name, value):
-        results[name] = infer(client, name, value)
-
-    threads = [threading.Thread(target=ask, args=("a", HELD))]
-    threads[0].start()
-    wait_until(gate.exists)
-    wait_until(lambda: metric(server, "ge_workspace_used_bytes", model="a") > NEEDS["a"])
-    held_s = metric(server, "ge_device_outstanding_seconds", model="a")
-    threads.append(threading.Thread(target=ask, args=("b", 4)))
-    threads[1].start()
-    wait_until(lambda: metric(server, "ge_device_outstanding_seconds", model="a") > held_s)
-    assert results == {}
-    gate.unlink()
-    for thread in threads:
-        thread.join()
-    assert results == {"a": 3 * HELD, "b": 12}
+    with held(server, client, gate) as (holder, held_s):
+        waiting = Answer(client, "b", rows_of(4))
+        wait_until(lambda: outstanding_s(server) > held_s)
+        assert (holder.done, waiting.done) == (False, False)
+    assert waiting.get().as_numpy("y").item() == 12
     wait_until(lambda: metric(server, "ge_workspace_waits_total", model="b") == before + 1)
-    assert metric(server, "ge_workspace_wait_seconds_total", model="b") > 0
+    wait_until(lambda: metric(server, "ge_workspace_wait_seconds_total", model="b") > 0)
