@@ -23,6 +23,7 @@ from builders.null_models import comes_true, sums
 from builders.sharing import Runner, Sharing
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from fakes.null_device import NullDevice
+from fakes.null_faults import Fault
 from ge_backend.device.language.open import OpenedLanguage
 from ge_backend.device.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
@@ -772,6 +773,34 @@ def test_steps_take_turns_with_runs_that_need_the_same_bytes(monkeypatch, tmp_pa
     assert list(shared.figures().holders.values()) == [600, 600]
     client.close()
     rig.clients.clear()
+    shared.close()
+
+
+def test_a_model_that_nobody_uses_goes_though_a_step_of_it_waits_for_bytes(monkeypatch, tmp_path):
+    """Who closes it accepts connections, or loads another model: that waits for no neighbour's run."""
+    shared, gate = Sharing(tmp_path, pool_bytes=1000), tmp_path / "gate"
+    encoder = shared.load("encoder", workspace_bytes=600)
+    rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
+    leaving = rig.client()
+    shared.device.inject(Fault(on="run", do="hold", file=str(gate)))
+    runner = Runner(encoder, [1])
+    assert comes_true(gate.exists)
+    ask(leaving, ids=[9])
+    assert comes_true(lambda: len(shared.executor.lanes) == 2)
+    leaving._closing.set()
+    leaving._stream.close()
+    leaving._live.clear()
+    opened = shared.executor.services._opened.values()
+    assert comes_true(lambda: not any(one.clients for one in opened))
+    closing = threading.Thread(target=shared.executor.services.close_idle, kwargs={"now": True})
+    closing.start()
+    closing.join(10)
+    went = not closing.is_alive()
+    gate.unlink()
+    assert sums(runner.join()) == [3]
+    assert went
+    closing.join()
+    assert list(shared.figures().holders.values()) == [600]
     shared.close()
 
 

@@ -397,6 +397,35 @@ def test_one_job_of_an_owner_can_be_taken_out_by_its_number():
     assert bench.drain() == ["3"]
 
 
+def test_measurements_take_turns_and_let_all_others_pass():
+    """Who waits for another's end claims no bytes, and is next of those that measure."""
+    bench = Bench(a=1000, b=1000, c=1000)
+    for name in ("a1", "b1", "c1"):
+        bench.add(name, measures=True)
+    bench.add("b2")
+    assert [bench.take() for _ in range(3)] == ["a1", "b2", None]
+    bench.end("b2")
+    assert bench.take() is None
+    bench.end("a1")
+    assert [bench.take(), bench.take()] == ["b1", None]
+    bench.end("b1")
+    assert bench.take() == "c1"
+
+
+def test_a_measurement_that_waits_for_bytes_has_not_begun():
+    """Another one takes its turn, whose bytes are free."""
+    bench = Bench(a=1000, b=1000)
+    bench.add("a1")
+    assert bench.take() == "a1"
+    bench.add("a2", measures=True)
+    bench.add("b1", measures=True)
+    assert [bench.take(), bench.take()] == ["b1", None]
+    bench.end("a1")
+    assert bench.take() is None
+    bench.end("b1")
+    assert bench.take() == "a2"
+
+
 def test_a_measured_holder_also_takes_other_free_bytes():
     """Runs of an engine that finds its own scratch go side by side as far as the pool reaches."""
     bench = Bench()

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -72,13 +73,16 @@ def test_models_whose_ranges_are_disjoint_run_side_by_side(sharing):
 
 
 @contextlib.contextmanager
-def held(shared):
-    """Hold every run up in its graph until the end of the block; yield the values as runs begin."""
+def held(shared, of=""):
+    """Hold runs of a model up in its graph until the end of the block; yield the values as they begin.
+
+    Without `of` those of all models.
+    """
     strike, go, seen = shared.device.faults.strike, threading.Event(), []
 
     def wait(event, inputs, path):
         strike(event, inputs, path)
-        if event == "run":
+        if event == "run" and of in path:
             seen.append(float(inputs["x"][0, 0]))
             go.wait(30)
 
@@ -233,6 +237,35 @@ def test_nothing_else_runs_while_a_new_model_is_measured_first(sharing):
     new.prepare(inputs_of(2, 3), 3)
     assert sums(runner.join()) == [3.0 * value for value in range(20)]
     assert shared.device.counts.most_scratch <= POOL
+
+
+# What a stub asks that takes nothing of the pool: of the model that is measured, or of another.
+NEEDS_NO_BYTES = {
+    "load": lambda shared, measured, other: shared.session(measured.source),
+    "compile": lambda shared, measured, other: measured.compile([{"x": (2, 3)}]),
+    "inspect": lambda shared, measured, other: measured.inspect(),
+    "measure": lambda shared, measured, other: other.prepare(inputs_of(2, 3), 1),
+    "run": lambda shared, measured, other: run_values(other, 1),
+}
+
+
+@pytest.mark.parametrize("asked", NEEDS_NO_BYTES)
+def test_a_measurement_that_waits_for_bytes_holds_up_nobody_who_needs_none(sharing, asked):
+    """Neither of its own model, by another connection, nor of another, which is measured, too."""
+    shared = sharing(pool_bytes=POOL)
+    a = shared.load("a", workspace_bytes=A)
+    b = shared.load("b", workspace_bytes={"*": B})
+    beside, other = shared.session(b.source), shared.load("other", workspace_bytes=0)
+    b.compile([{"x": (2, 3)}])
+    with ThreadPoolExecutor(2) as threads, held(shared, of="/a/"):
+        first = Runner(a, [1])
+        assert comes_true(lambda: shared.device.counts.running)
+        measured = threads.submit(b.prepare, inputs_of(2, 3), 1)
+        assert comes_true(lambda: len(shared.executor.lanes) == 2)
+        threads.submit(NEEDS_NO_BYTES[asked], shared, beside, other).result(timeout=10)
+        assert (measured.done(), first.outcomes) == (False, [])
+    assert measured.result().cost_ns > 0
+    assert sums(first.join()) == [3]
 
 
 def test_models_of_unknown_need_wait_for_nobody(sharing):

@@ -74,7 +74,6 @@ class Executor:
         self.tensor_stores = DeviceTensorStores()
         self.services = Services(self, linger_s, kinds)
         self.graph_cache.on_shortage = lambda: self.services.close_idle(now=True)
-        self.measuring = threading.Lock()  # held by whoever measures costs
         self._linger_s = linger_s
         self._asked_at = -HEALTH_S
         self._memory = MemoryLimit(0)

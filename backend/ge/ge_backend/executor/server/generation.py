@@ -121,6 +121,7 @@ class GenerationService:
     def close(self) -> None:
         """Free the models once no step runs, nor will: what was asked for has been dropped."""
         while not self._rests():
+            self._workshop.lanes.cancel(self)  # or we wait for the bytes that a step waits for
             time.sleep(0.001)
         self._workshop.pool.remove(self._holder)
         self._close_models()

@@ -38,7 +38,8 @@ class CachedGraph:
         costs: prepared inputs -> what was found out about them.
         scratch_bytes: the most that was measured for one run.
         compiled: the sets of input shapes that the graph was last compiled for.
-        lock: held while the graph is loaded, compiled or prepared, so that it happens once.
+        lock: held while the graph is loaded, compiled or prepared, so that it happens once. Who
+            prepares waits for bytes of the pool with it: nobody takes it who has nothing to do.
     """
 
     id: int
@@ -99,10 +100,7 @@ class GraphCache:
                 self._entries[source] = entry
             entry.holders += 1
         try:
-            with entry.lock:
-                if entry.graph is None:
-                    entry.graph = self._load(entry)
-                return entry, entry.graph
+            return entry, self._loaded(entry)
         except BaseException:
             self._give_up(entry)
             raise
@@ -113,6 +111,8 @@ class GraphCache:
         Raises:
             ModelError, OutOfMemory: as `CompiledAhead.compile`.
         """
+        if all(shape in entry.compiled for shape in shapes):
+            return
         with entry.lock:
             fresh = tuple(shape for shape in shapes if shape not in entry.compiled)
             graph = entry.graph
@@ -199,6 +199,14 @@ class GraphCache:
             loaded = {entry.holder for entry in self._entries.values() if entry.graph is not None}
             strays = loaded - self._pool.figures().holders.keys()
         return [f"{len(strays)} of {len(loaded)} graphs are not in the pool"] if strays else []
+
+    def _loaded(self, entry: CachedGraph) -> Graph:
+        """Return the graph of an entry, which stays while the caller holds that."""
+        if entry.graph is None:
+            with entry.lock:
+                if entry.graph is None:
+                    entry.graph = self._load(entry)
+        return entry.graph
 
     def _load(self, entry: CachedGraph) -> Graph:
         workspace = self._pool.workspace(entry.holder)

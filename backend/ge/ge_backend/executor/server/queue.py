@@ -78,6 +78,7 @@ class Job:
         model: by whose share of the device it is done.
         cost_ns: how long it will take by what is known.
         bounded: it is a run, which has to end; compiling may take any time.
+        measures: it finds out costs; no two that do run at once.
     """
 
     work: Callable[[Grant], Callable[[], None]]
@@ -92,6 +93,7 @@ class Job:
     model: str = ""
     cost_ns: int = 0
     bounded: bool = True
+    measures: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -170,6 +172,7 @@ class JobQueue:
     _places: list[_Place] = field(default_factory=list)
     _came: int = 0
     _begun: int = 0  # and not settled
+    _measuring: bool = False  # one that has begun, and is not settled, measures
     _now_ns: int = 0  # virtual
     _accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
 
@@ -188,6 +191,7 @@ class JobQueue:
         model, took_ns = started.job.model, now_ns - started.began_ns
         self._accounts[model].begun_ns += took_ns - started.job.cost_ns
         self._begun -= 1
+        self._measuring &= not started.job.measures
         self._move({model})
 
     def take(
@@ -211,6 +215,8 @@ class JobQueue:
             job = place.job
             if job.solo and running:
                 return None
+            if job.measures and self._measuring:
+                continue
             if not job.holder:
                 return self._start(index, None, now_ns, working, lane)
             key = (job.holder, job.nbytes)
@@ -250,6 +256,7 @@ class JobQueue:
     ) -> StartedJob:
         place = self._places.pop(index)
         self._begun += 1
+        self._measuring |= place.job.measures
         self._now_ns = max(self._now_ns, place.begins_ns)
         self._accounts[place.job.model].begin(place)
         since_ns = place.held_up_since_ns or now_ns

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -57,7 +56,6 @@ class Shared(Workshop, Protocol):
 
     tensor_stores: DeviceTensorStores
     services: Services
-    measuring: threading.Lock
 
     def report(self, request_id: int) -> messages.Report:
         """Return what the executor holds."""
@@ -181,9 +179,9 @@ class StubHandler:
     def _queue_prepare(self, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.
 
-        Models that warm up side by side would else measure each other; and this thread may wait,
-        since its stub does nothing else meanwhile. What is only prepared, or need not be measured
-        alone, waits for nobody's measurements.
+        Models that warm up side by side would else measure each other. What is only prepared, or
+        need not be measured alone, takes no turn among them. This thread may wait for who prepares
+        the same graph, since its stub does nothing else meanwhile.
         """
         entry, graph_cache = self._graphs.get(message.graph), self._shared.graph_cache
 
@@ -198,11 +196,9 @@ class StubHandler:
         locks = contextlib.ExitStack()
         if entry is not None:
             locks.enter_context(entry.lock)
-            if message.repeats and message.alone:
-                locks.enter_context(self._shared.measuring)
         label = RunLabel(self._names.get(message.graph, ""))
         job = self._job(message, action, graph_cache.measuring_bytes, locks.close, label)
-        job.bounded = False
+        job.bounded, job.measures = False, message.alone and message.repeats > 0
         self._shared.lanes.submit(job)
 
     def _job(
