@@ -483,7 +483,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         variable="GE_RUN_TIMEOUT_S",
         help="Seconds that one run of a graph may take. After that its device counts as broken: "
         "the executor ends and is started anew, and what was not answered is repeated once, each "
-        "run alone. 0 is no limit. (An executor that hangs as a whole is found out in any case.)",
+        "run alone; one that is `inline` ends with its instance (docs/reliability.md). 0 is no "
+        "limit. (An executor that hangs as a whole is found out in any case.)",
     ),
     Setting(
         key="workspace_pool",

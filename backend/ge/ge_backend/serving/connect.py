@@ -178,7 +178,9 @@ def executor_of(
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
     pool_bytes = size_of_device(machine.workspace_pool, device)
     if config.executor == "inline":
-        return functools.partial(connect_inline, device, pool_bytes, config.lanes)
+        return functools.partial(
+            connect_inline, device, pool_bytes, config.lanes, machine.run_timeout_s
+        )
     address = ExecutorAddress(
         device=device,
         directory=machine.runtime_dir,

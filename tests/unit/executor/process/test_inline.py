@@ -1,6 +1,8 @@
 """An executor inside this process."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -24,6 +26,30 @@ from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.server import executor
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.fleet.fleet import Fleet
+
+HANGS = """
+import logging, sys, threading, time
+from pathlib import Path
+import numpy as np
+from ge_backend.device.base import GraphSource
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.serving.sample_run import run_once
+
+logging.basicConfig(level=logging.INFO)
+session = Session(
+    lambda: connect_inline("null", run_timeout_s=0.3),
+    GraphSource.of(Path(sys.argv[1])),
+    arena_bytes=4096,
+    on_restart=lambda: None,
+)
+run = threading.Thread(target=run_once, args=(session, {"x": np.ones((1, 2), np.float32)}))
+run.start()
+if sys.argv[2] == "1":
+    time.sleep(0.1)
+    session.close()
+run.join()
+"""
 
 
 def open_session(folder):
@@ -146,6 +172,24 @@ def test_more_answers_than_a_socket_holds_stop_nobody(session):
     assert len(outcomes) == len(values)
     done = {index: outcome for index, outcome in outcomes.items() if outcome.error is None}
     assert sums(done.values()) == [3.0 * index for index in done]
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_run_that_never_ends_ends_the_process(tmp_path, closing):
+    """Also while somebody waits to leave: nothing else ends a call into an engine."""
+    source = write_null(tmp_path / "model.null", cost_ms={"*": 60_000})
+    begin = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS, source.path, str(int(closing))],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "GE_RUN_TIMEOUT_S allows 0.3: its executor ends" in ended.stderr
+    assert "ends with this process" in ended.stderr
+    assert time.monotonic() - begin < 40
 
 
 def test_an_error_is_that_runs_alone_and_the_connection_goes_on(session, monkeypatch):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import select
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from ge_backend.executor.client.executor_connection import ExecutorConnection
@@ -16,20 +19,34 @@ if TYPE_CHECKING:
 
 __all__ = ["connect_inline"]
 
+log = logging.getLogger(__name__)
 
-def connect_inline(device: str, pool_bytes: int = 0, lanes: int = 0) -> ExecutorConnection:
+# The host's log is written by another thread than the one that logs.
+LOG_S = 1.0
+
+
+def connect_inline(
+    device: str, pool_bytes: int = 0, lanes: int = 0, run_timeout_s: float = 0.0
+) -> ExecutorConnection:
     """Return a connection to an executor inside this process, which lives as long as that does.
 
     What is sent is answered, and a run that is awaited made, by the thread that sends it: no other
-    has to wake up first. What kills the engine kills this process, too. A stub that has its
-    executor elsewhere does not import one.
+    has to wake up first. What kills the engine kills this process, too, and a run that takes longer
+    than `run_timeout_s` ends it; 0 is no limit. A stub that has its executor elsewhere does not
+    import one.
     """
     from ge_backend.device.base import open_device  # noqa: PLC0415
     from ge_backend.executor.server.executor import Executor  # noqa: PLC0415
 
     opened = open_device(device, lanes=lanes)
     try:
-        executor = Executor(opened, linger_s=0.0, pool_bytes=pool_bytes)
+        executor = Executor(
+            opened,
+            linger_s=0.0,
+            pool_bytes=pool_bytes,
+            run_timeout_s=run_timeout_s,
+            on_hang=_end_hung,
+        )
     except BaseException:
         opened.close()
         raise
@@ -86,3 +103,13 @@ class _InlineConnection(ExecutorConnection):
 def _retire(executor: Executor) -> None:
     executor.join()
     executor.close()
+
+
+def _end_hung() -> None:
+    """End this process: nothing less ends a call into an engine, nor whoever waits for it."""
+    log.critical(
+        "the executor is inline and ends with this process: its model's requests fail until the "
+        "model is loaded again, as `ge-backend serve` does by itself"
+    )
+    time.sleep(LOG_S)
+    os._exit(1)

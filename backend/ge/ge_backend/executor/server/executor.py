@@ -49,9 +49,10 @@ class Executor:
         on_fault: called when the device broke or hangs, before anybody is told. In a process of
             its own it ends that, and does not return: what was lost with the process, the stubs
             repeat in the next one.
+        on_hang: called instead when it hangs, where that is another matter.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a process of its own and a stub choose differently
         self,
         device: Device,
         *,
@@ -60,6 +61,7 @@ class Executor:
         run_timeout_s: float = 0.0,
         kinds: Mapping[str, str] = SERVICES,
         on_fault: Callable[[], None] = lambda: None,
+        on_hang: Callable[[], None] | None = None,
     ) -> None:
         self.device = device
         self.on_fault = on_fault
@@ -68,7 +70,10 @@ class Executor:
         self.lanes = Lanes(device.lanes, self.pool)
         self.outstanding = Outstanding()
         self._heartbeat = Heartbeat(
-            self.outstanding, self.lanes, run_timeout_s=run_timeout_s, on_fault=on_fault
+            self.outstanding,
+            self.lanes,
+            run_timeout_s=run_timeout_s,
+            on_fault=on_hang or on_fault,
         )
         self.timeline = Timeline()
         self.tensor_stores = DeviceTensorStores()

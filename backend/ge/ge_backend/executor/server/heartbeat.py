@@ -62,8 +62,7 @@ class Heartbeat:
             if not reported and 0 < self._run_timeout_s < taken_s:
                 reported = True
                 log.critical(
-                    "a run has taken %.1f s, and GE_RUN_TIMEOUT_S allows %g: the executor ends and "
-                    "is started anew",
+                    "a run has taken %.1f s, and GE_RUN_TIMEOUT_S allows %g: its executor ends",
                     taken_s,
                     self._run_timeout_s,
                 )
