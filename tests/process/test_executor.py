@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -239,14 +240,19 @@ def test_a_starter_that_dies_leaves_one_executor(machine, source):
     assert sums(run_values(session, 1)) == [3]
 
 
-def test_sigterm_ends_it_cleanly_and_runs_go_on(machine, source):
-    """An executor that is asked to end leaves nothing, and its stubs start another."""
-    session = machine.session(source)
+def test_sigterm_ends_it_when_its_last_stub_has_left(machine, tmp_path):
+    """A service manager sends it to all processes at once, while the server still answers."""
+    slow = write_null(tmp_path / "slow.null", cost_ms={"*": 500.0})
+    session = machine.session(slow, linger_s=60)
     first = machine.pid()
-    machine.kill(signal.SIGTERM)
-    assert comes_true(machine.is_empty)
+    timer = threading.Timer(0.25, machine.kill, (signal.SIGTERM,))
+    timer.start()
     assert sums(run_values(session, 1)) == [3]
-    assert machine.pid() != first
+    timer.join()
+    assert sums(run_values(session, 2)) == [6]
+    assert (machine.pid(), machine.restarts) == (first, 0)
+    session.close()
+    assert comes_true(machine.is_empty)
 
 
 def test_an_interrupt_from_the_terminal_is_the_servers_business(machine, source):

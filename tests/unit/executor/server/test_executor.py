@@ -56,6 +56,19 @@ def test_an_executor_that_nobody_needs_stops_after_the_linger_time(listener):
     assert time.monotonic() - started >= 0.3
 
 
+@pytest.mark.parametrize("connected", [True, False])
+def test_an_executor_that_is_to_end_stays_for_its_stubs_alone(listener, address, connected):
+    """It does not linger."""
+    executor, thread = serving(listener, 600)
+    stub = dial(address) if connected else None
+    executor.end_when_left()
+    if stub is not None:
+        stub.ask(Inspect(id=stub.next_id()), Report)
+        stub.close()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
 @pytest.mark.parametrize("linger_s", [0.0, 0.1])
 def test_an_executor_stays_while_one_connection_is_left(listener, address, linger_s):
     """The linger time begins when the last stub has left."""

@@ -41,7 +41,13 @@ LARGEST_MMAP_THRESHOLD, NEVER = 32 << 20, 2**31 - 1
 
 
 def main() -> None:
-    """Open the device, serve until the owner is gone or nobody needs it, clean up."""
+    """Open the device, serve until the owner is gone or nobody needs it, clean up.
+
+    Service managers send SIGTERM to all processes of a server at once: it is the server's business,
+    and that of stubs, which pass it over, too; an executor does not linger after the last of them.
+    A terminal's SIGINT is the server's alone. Source: systemd.kill(5), KillMode=control-group;
+    python_backend r24.10 src/pb_stub.cc, SignalHandler.
+    """
     arguments = _arguments(sys.argv[1:])
     logging.basicConfig(
         stream=sys.stderr,
@@ -69,7 +75,7 @@ def main() -> None:
     except GeError as error:
         _report(arguments, {"error": type(error).__name__, "message": str(error)})
         sys.exit(1)
-    signal.signal(signal.SIGTERM, lambda *_: _leave(listener))
+    signal.signal(signal.SIGTERM, lambda *_: executor.end_when_left())
     _report(arguments, {})
     listener.serve(executor)
 
@@ -180,8 +186,6 @@ def _end_broken(listener: Listener) -> None:
 
 def _leave(listener: Listener) -> None:
     """End now. Not by `sys.exit`: that would wait for graphs, and engines crash in its teardown."""
-    if listener.retiring and threading.current_thread() is threading.main_thread():
-        return  # SIGTERM while it is leaving anyway
     try:
         listener.abandon()
     finally:

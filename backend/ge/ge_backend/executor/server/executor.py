@@ -80,6 +80,7 @@ class Executor:
         self.services = Services(self, linger_s, kinds)
         self.graph_cache.on_shortage = lambda: self.services.close_idle(now=True)
         self._linger_s = linger_s
+        self._to_end = False
         self._asked_at = -HEALTH_S
         self._memory = MemoryLimit(0)
         self._end: Callable[[], None] = lambda: None
@@ -99,6 +100,10 @@ class Executor:
         """
         self._memory, self._end = memory, end
 
+    def end_when_left(self) -> None:
+        """Stay for the stubs that are connected and do not linger; safe in a signal handler."""
+        self._to_end = True
+
     def serve(self, listener: socket.socket) -> None:
         """Accept connections until there have been none for the linger time.
 
@@ -117,7 +122,7 @@ class Executor:
             now = time.monotonic()
             if self.num_connections:
                 idle_since = now
-            elif now - idle_since > self._linger_s:
+            elif self._to_end or now - idle_since > self._linger_s:
                 return
 
     def accept_from(self, listener: socket.socket) -> None:
