@@ -13,6 +13,7 @@ import pytest
 from builders.null_models import comes_true, interpreter, run_values, sums, write_null
 from fakes.null_device import PYTHON
 from ge_backend.errors import DeviceUnavailable
+from ge_backend.executor.process import spare as spare_module
 from ge_backend.executor.process import spawn
 from ge_backend.executor.process.spare import keep_spare, spare_path
 
@@ -161,6 +162,28 @@ def test_a_spare_ends_with_the_server(machine, source):
     assert comes_true(lambda: not machine.executors())
     session.close()
     assert comes_true(lambda: not list(machine.folder.glob("*")))
+
+
+def test_a_server_that_ends_while_a_spare_starts_leaves_nothing(machine, source, monkeypatch):
+    """Who starts the spare has the lock then, and executors that end leave it to him."""
+    started, go = threading.Event(), threading.Event()
+    start = spare_module._started
+
+    def held(*given):
+        process = start(*given)
+        started.set()
+        go.wait(60)
+        return process
+
+    monkeypatch.setattr(spare_module, "_started", held)
+    owner = machine.python("import time; time.sleep(60)")
+    machine.session(source, owner_pid=owner.pid, **SPARE)
+    assert started.wait(60)
+    owner.kill()
+    owner.wait()
+    assert comes_true(lambda: not machine.executors())
+    go.set()
+    assert comes_true(machine.is_empty)
 
 
 def test_an_executor_that_was_a_spare_retires_in_order(machine, source):

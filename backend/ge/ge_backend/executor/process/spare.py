@@ -24,8 +24,8 @@ from ge_backend.device.rehearsal import rehearse
 from ge_backend.errors import GeError
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
-from ge_backend.executor.process.lock import address_lock, remove_lock
-from ge_backend.executor.process.spawn import reach, reap, report_pipe, spawn
+from ge_backend.executor.process.lock import address_lock, lock_path, remove_lock
+from ge_backend.executor.process.spawn import reach, reap, remove_left, report_pipe, spawn
 from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 
@@ -132,6 +132,9 @@ def keep_spare(address: ExecutorAddress) -> None:
         if address.directory.is_dir() and still_runs(address.owner_pid):
             with address_lock(address.socket) as lock:
                 _keep(address, lock)
+            # An executor that ended meanwhile, with its server say, could not remove the lock.
+            if lock_path(address.socket).exists() and not address.socket.exists():
+                remove_left(address)
     except (GeError, OSError, RuntimeError) as error:  # no thread for its watch, say
         log.warning("there is no spare executor for %s: %s", address.device, error)
 

@@ -19,7 +19,15 @@ from ge_backend.executor.client.watch import STARTING_IDLE_S, Watch
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, remove_lock
 
-__all__ = ["arguments_of", "environment_of", "reach", "reap", "report_pipe", "spawn"]
+__all__ = [
+    "arguments_of",
+    "environment_of",
+    "reach",
+    "reap",
+    "remove_left",
+    "report_pipe",
+    "spawn",
+]
 
 # What glibc, from 2.35 on, asks the kernel for by: pages of 2 MiB for what is large, as weights
 # are, where the system leaves that to those who ask (`transparent_hugepage/enabled`: `madvise`).
@@ -159,8 +167,12 @@ def reap(process: subprocess.Popen[bytes], address: ExecutorAddress) -> None:
     An unreaped child stays a zombie as long as this process lives.
     """
     process.wait()
-    if not address.socket.exists():
-        return
+    if address.socket.exists():
+        remove_left(address)
+
+
+def remove_left(address: ExecutorAddress) -> None:
+    """Remove an address's socket and lock, unless somebody listens there or has the lock."""
     with contextlib.suppress(BlockingIOError), address_lock(address.socket, wait=False):
         successor = reach(address.socket)
         if successor is None:
