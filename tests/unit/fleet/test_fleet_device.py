@@ -139,6 +139,15 @@ def reopening(session):
     return device
 
 
+def awaited(session, monkeypatch):
+    """Return such a device; the attempt goes on as soon as it is waited for, and not before."""
+    monkeypatch.setattr(fleet_device, "LEAVE_S", 30.0)
+    device = reopening(session)
+    join = device._reopening.join
+    monkeypatch.setattr(device._reopening, "join", lambda *given: (session.go.set(), join(*given)))
+    return device
+
+
 def test_a_device_that_is_closed_while_lost_is_closed_by_its_thread(monkeypatch):
     """As soon as the attempt that is being made has ended; one that takes long keeps nobody."""
     monkeypatch.setattr(fleet_device, "LEAVE_S", 0.05)
@@ -149,11 +158,10 @@ def test_a_device_that_is_closed_while_lost_is_closed_by_its_thread(monkeypatch)
     assert comes_true(lambda: session.closed == 1)
 
 
-def test_closing_waits_for_the_attempt_that_is_being_made():
+def test_closing_waits_for_the_attempt_that_is_being_made(monkeypatch):
     """So that what it has started is left again when the model is gone."""
     session = SlowSession()
-    device = reopening(session)
-    threading.Timer(0.2, session.go.set).start()
+    device = awaited(session, monkeypatch)
     device.close()
     assert (session.attempts, session.closed, device.up) == (1, 1, True)
 
@@ -169,11 +177,10 @@ def test_a_process_that_ends_waits_for_no_device():
     device.close()
 
 
-def test_a_device_that_is_closed_is_not_reopened_again():
+def test_a_device_that_is_closed_is_not_reopened_again(monkeypatch):
     """An attempt is many, where executors die over it; each starts processes."""
     session = SlowSession(*[GONE] * PATIENCE)
-    device = reopening(session)
-    threading.Timer(0.2, session.go.set).start()
+    device = awaited(session, monkeypatch)
     device.close()
     assert (session.attempts, session.closed) == (1, 1)
 

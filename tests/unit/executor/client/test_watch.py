@@ -94,18 +94,33 @@ def test_a_stopped_process_is_ended(process, monkeypatch):
     assert comes_true(lambda: process.poll() == -signal.SIGKILL, STOPPED_S + 5)
 
 
+class Beating(OutstandingView):
+    """The page of a process that beats just before it is looked at."""
+
+    def __init__(self, page):
+        super().__init__(page.descriptor)
+        self.page, self.looks = page, 0
+
+    @property
+    def beat_ns(self):
+        self.page.beat()
+        self.looks += 1
+        return super().beat_ns
+
+
 def test_a_process_that_beats_is_left_alone(process, monkeypatch):
     """Even one that is stopped: what beats is not what was looked at."""
     monkeypatch.setattr(watch, "PERIOD_S", 0.05)
     monkeypatch.setattr(watch, "STOPPED_S", 0.4)
+    monkeypatch.setattr(watch, "QUIET_S", 0.1)
+    # As with the module's own times a pause of this process alone is not taken for silence.
+    monkeypatch.setattr(watch, "MOST_COUNTED_NS", 100_000_000)
     page = Outstanding()
     page.beat()
-    looking = Watch(process.pid)
-    looking.follow(OutstandingView(page.descriptor))
+    looking, beating = Watch(process.pid), Beating(page)
+    looking.follow(beating)
     process.send_signal(signal.SIGSTOP)
-    for _ in range(10):
-        page.beat()
-        time.sleep(0.1)
+    assert comes_true(lambda: beating.looks >= 20)
     assert process.poll() is None
     looking.close()
     time.sleep(0.6)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders.locks import TellingLock
 from builders.null_models import comes_true, write_null
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
@@ -223,13 +224,17 @@ def test_what_others_give_up_is_room_too(tmp_path):
 
 @pytest.fixture
 def closing(tmp_path, monkeypatch):
-    """Return a cache whose memory is being freed, what lets it be, who does it, and a source."""
+    """Return a cache whose memory is being freed, what lets it be, who does it, and a source.
+
+    Whoever waits for it lets it be, too.
+    """
     graph_cache = GraphCache(NullDevice(memory_bytes=1000), Pool(0), linger_s=0)
     sources = [write_null(tmp_path / f"{n}.null", weights_bytes=600) for n in range(2)]
     entry, graph = graph_cache.acquire(sources[0])
     graph_cache.release(entry)
     begun, gate, close = threading.Event(), threading.Event(), graph.close
-    monkeypatch.setattr(graph, "close", lambda: (begun.set(), gate.wait(10), close()))
+    monkeypatch.setattr(graph, "close", lambda: (begun.set(), gate.wait(60), close()))
+    monkeypatch.setattr(graph_cache, "_closing", TellingLock(gate))
     thread = threading.Thread(target=graph_cache.close_idle)
     thread.start()
     assert begun.wait(10)
@@ -241,8 +246,8 @@ def closing(tmp_path, monkeypatch):
 def test_what_is_being_closed_is_waited_for(closing):
     """Its memory is not free yet, and will be."""
     graph_cache, gate, _, source = closing
-    threading.Timer(0.2, gate.set).start()
     graph_cache.acquire(source)
+    assert gate.is_set()
     assert graph_cache.evictions == 0
 
 

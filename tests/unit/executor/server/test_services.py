@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from builders.locks import TellingLock
 from builders.null_models import comes_true
 from fakes.counting_service import KINDS, CountingService
 from fakes.null_device import NullDevice
@@ -63,41 +64,37 @@ def test_one_that_nobody_uses_makes_room_for_the_next():
 
 @pytest.fixture
 def closing(executor, monkeypatch):
-    """Return a service that is being closed, and what lets it be."""
+    """Return a service that is being closed; whoever waits for that lets it be."""
     begun, gate, close = threading.Event(), threading.Event(), CountingService.close
     service = executor.services.open("counting", "a")
-    monkeypatch.setattr(service, "close", lambda: (begun.set(), gate.wait(10), close(service)))
+    monkeypatch.setattr(service, "close", lambda: (begun.set(), gate.wait(60), close(service)))
+    monkeypatch.setattr(executor.services, "_closing", TellingLock(gate))
     executor.services.release("counting", "a")
     thread = threading.Thread(target=executor.services.close_idle)
     thread.start()
     assert begun.wait(10)
-    yield service, gate
+    yield service
     gate.set()
     thread.join()
 
 
 def test_one_that_is_being_closed_is_waited_for(executor, closing):
     """Its memory would be lacking in the next one's cache."""
-    service, gate = closing
-    threading.Timer(0.2, gate.set).start()
     executor.services.open("counting", "b")
-    assert service.closed
+    assert closing.closed
     executor.services.release("counting", "b")
 
 
 def test_one_that_is_being_closed_makes_room(executor, closing):
     """Who is short of memory tries again once it is closed."""
-    service, gate = closing
-    threading.Timer(0.2, gate.set).start()
     assert executor.graph_cache.on_shortage() == 1
-    assert service.closed
+    assert closing.closed
 
 
 def test_who_needs_no_memory_does_not_wait(executor, closing):
     """The loop that takes new connections asks again soon."""
-    service, _ = closing
     assert executor.services.close_idle() == 0
-    assert not service.closed
+    assert not closing.closed
 
 
 def test_one_that_cannot_be_opened_is_forgotten(executor):
