@@ -116,7 +116,7 @@ METRICS: Mapping[str, Metric] = {
         _counter("ge_run_seconds_total", "Time graphs ran in the executor.", "device"),
         _counter(
             "ge_planned_seconds_total",
-            "Time that runs were expected to take, of those that shared the device as usual.",
+            "Time that planned runs were expected to take.",
             "device",
         ),
         _counter(

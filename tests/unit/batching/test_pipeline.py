@@ -543,22 +543,20 @@ def test_the_executors_times_are_summed():
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_costs_follow_the_runs_that_shared_the_device(alone):
-    """A run of three seconds in a bucket that should take one; with all cores it says nothing."""
+def test_costs_follow_what_runs_take(alone):
+    """A run of three seconds in a bucket that should take one: alone or not, it is noticed."""
     costs = CorrectedCosts({(1, 8): 1e9, (1, 32): 4e9}, StaticCosts)
     pipeline = fake_pipeline(FakeFleet(alone=alone), costs=costs)
     for _ in range(20):
         list(pipeline.run(requests_of(LAYOUT, [[1]], [[2]])))
     counts = counted(pipeline.recorder)
-    if alone:
-        assert costs.lasting() == {(1, 8): 1e9, (1, 32): 4e9}
-        assert ("ge_planned_seconds_total", "null:1") not in counts
-    else:
+    assert 2e9 < costs.expected(costs.cost(1, (8,)), alone=alone) < 4e9
+    if not alone:
         assert 1.5e9 < costs.lasting()[1, 8] < 3e9
-        planned = counts["ge_planned_seconds_total", "null:1"]
-        assert 40 < planned < 120
-        off = counts["ge_plan_error_seconds_total", "null:1"]
-        assert off == pytest.approx(40 * (3 + RUN_OVERHEAD_NS / 1e9) - planned)
+    planned = counts["ge_planned_seconds_total", "null:1"]
+    assert 40 < planned < 130
+    off = counts["ge_plan_error_seconds_total", "null:1"]
+    assert off == pytest.approx(40 * (3 + RUN_OVERHEAD_NS / 1e9) - planned, abs=6)
 
 
 def test_a_sub_batch_is_unwanted_once_all_its_requests_are_cancelled():

@@ -15,15 +15,16 @@ BUCKETS = list(TRUTH)
 FACTORS = st.floats(0.4, 2.5)
 
 
-def serve(costs, seed, runs, *, times=1.0, noise=0.1, buckets=BUCKETS):
+def serve(costs, seed, runs, *, times=1.0, noise=0.1, buckets=BUCKETS, alone=False):
     """Run in random buckets, at the true times and some noise; return the mean relative error."""
     chance = random.Random(seed)
     errors = []
     for _ in range(runs):
         bucket = chance.choice(buckets)
         took = TRUTH[bucket] * times * math.exp(chance.gauss(0, noise))
-        errors.append(abs(took / costs.cost(bucket[0], bucket[1:]) - 1))
-        costs.observe(bucket, took)
+        expected = costs.expected(costs.cost(bucket[0], bucket[1:]), alone=alone)
+        errors.append(abs(took / expected - 1))
+        costs.observe(bucket, took, alone=alone)
     return sum(errors) / runs
 
 
@@ -76,6 +77,25 @@ def test_a_busy_minute_changes_nothing_between_buckets(seed, times):
     assert error(costs) < math.log(1.3)
 
 
+@pytest.mark.parametrize("times", [1.0, 0.6])
+def test_runs_that_are_alone_heal_what_was_measured_too(times):
+    """As those of one instance often are; on all cores they take three fifths, say."""
+    measured = {b: TRUTH[b] * (2.5 if at % 2 else 1.0) for at, b in enumerate(BUCKETS)}
+    costs = CorrectedCosts(measured, StaticCosts)
+    serve(costs, 2, 20 * 60, times=times, alone=True)
+    assert serve(costs, 3, 300, times=times, noise=0.05, alone=True) < 0.1
+    assert apart(costs.table, TRUTH) < math.log(1.3)
+
+
+def test_runs_that_have_all_cores_say_nothing_of_those_that_share_them():
+    """A whole minute of them, and plans for a busy device are made as before."""
+    costs = CorrectedCosts(TRUTH, StaticCosts)
+    serve(costs, 1, 20 * 60, times=0.6, noise=0.05, alone=True)
+    assert costs.expected(1e6, alone=True) == pytest.approx(0.6e6, rel=0.1)
+    assert costs.expected(1e6, alone=False) == 1e6
+    assert error(costs) < math.log(1.15)
+
+
 def test_one_run_that_was_stopped_moves_little():
     """A run that took a thousand times as long counts as one that took twice as long."""
     correction = Correction(TRUTH)
@@ -87,12 +107,17 @@ def test_one_run_that_was_stopped_moves_little():
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(BUCKETS), st.floats(-1e9, 1e9)), max_size=200))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(BUCKETS), st.floats(-1e9, 1e9), st.booleans()), max_size=200
+    )
+)
 def test_costs_stay_within_their_bounds(runs):
     """However long runs take: a quarter to four times, and the machine's factor up to eight."""
     correction = Correction(TRUTH)
-    for bucket, difference in runs:
-        correction.observe(bucket, difference)
+    for bucket, difference, alone in runs:
+        correction.observe(bucket, difference, alone=alone)
+    assert 1 / 8.01 < correction.alone < 8.01
     for bucket, cost in correction.costs().items():
         assert 1 / 33 < cost / TRUTH[bucket] < 33
     for bucket, cost in correction.lasting().items():

@@ -369,15 +369,16 @@ class Pipeline:
             add("ge_workspace_wait_seconds_total", done.held_up_ns / 1e9, device=ended.device)
 
     def _correct(self, sub_batch: SubBatch, ended: FinishedRun) -> None:
-        """Let costs follow what runs take, other than those that may have had the whole device."""
+        """Let costs follow what runs take."""
         done = ended.outcome.done
-        if done is None or done.alone or ended.outcome.error is not None or not sub_batch.planned:
+        if done is None or ended.outcome.error is not None or not sub_batch.planned:
             return
         took_ns = done.run_ns + RUN_OVERHEAD_NS
+        planned_ns = self.costs.expected(sub_batch.cost_ns, alone=done.alone)
         add, device = self.recorder.add, ended.device
-        add("ge_planned_seconds_total", sub_batch.cost_ns / 1e9, device=device)
-        add("ge_plan_error_seconds_total", abs(took_ns - sub_batch.cost_ns) / 1e9, device=device)
-        self.costs.observe(sub_batch.priced, took_ns)
+        add("ge_planned_seconds_total", planned_ns / 1e9, device=device)
+        add("ge_plan_error_seconds_total", abs(took_ns - planned_ns) / 1e9, device=device)
+        self.costs.observe(sub_batch.priced, took_ns, alone=done.alone)
 
 
 def _not_tried(killers: int) -> ExecutorLost:

@@ -7,6 +7,7 @@ repeated takes less than the same shape among others. So each answer's time corr
 
 The machine's factor follows quickly and the buckets' slowly. A busy minute makes every run longer,
 so it moves the first and hardly the second: which bucket is cheaper than which stays as it was.
+Runs that were alone, and may have had the whole device, have a factor of the machine of their own.
 Pure: no clock, no thread of its own.
 """
 
@@ -49,22 +50,36 @@ class Correction:
 
     measured: Mapping[Bucket, float]
     _machine: float = field(init=False, default=0.0)
+    _alone: float = field(init=False, default=0.0)
+    _alone_runs: int = field(init=False, default=0)
     _own: dict[Bucket, float] = field(init=False, default_factory=dict)
     _seen: dict[Bucket, int] = field(init=False, default_factory=dict)
 
-    def observe(self, bucket: Bucket, difference: float) -> None:
+    def observe(self, bucket: Bucket, difference: float, *, alone: bool = False) -> None:
         """Note a run.
 
         Args:
             bucket: one of the table.
-            difference: the logarithm of what the run took over what `cost` says.
+            difference: the logarithm of what the run took over what `cost` says, times `alone`
+                where it was.
+            alone: nothing else ran or waited when it began.
         """
         seen = self._seen.get(bucket, 0)
         self._seen[bucket] = seen + 1
-        step = _bounded(difference, MOST_STEP)
-        self._machine = _bounded(self._machine + MACHINE_GAIN * step, MACHINE_BOUND)
-        gain = max(BUCKET_GAIN, 1 / (seen + MEASURED_WEIGHT)) * (1 - MACHINE_GAIN)
+        step, part = _bounded(difference, MOST_STEP), MACHINE_GAIN
+        if alone:
+            self._alone_runs += 1
+            part = max(MACHINE_GAIN, 1 / self._alone_runs)  # nothing was measured of it
+            self._alone = _bounded(self._alone + part * step, MACHINE_BOUND)
+        else:
+            self._machine = _bounded(self._machine + part * step, MACHINE_BOUND)
+        gain = max(BUCKET_GAIN, 1 / (seen + MEASURED_WEIGHT)) * (1 - part)
         self._own[bucket] = _bounded(self._own.get(bucket, 0.0) + gain * step, BUCKET_BOUND)
+
+    @property
+    def alone(self) -> float:
+        """How many times as long a run takes that is alone."""
+        return math.exp(self._alone)
 
     def cost(self, bucket: Bucket) -> float:
         """Return what a run of a bucket takes, in nanoseconds."""
@@ -101,25 +116,31 @@ class CorrectedCosts:
         self._points: dict[Bucket, Bucket] = {bucket: bucket for bucket in table}
         self._runs = 0
 
-    def observe(self, bucket: Bucket, run_ns: float) -> None:
-        """Correct the costs by a run that shared the device as usual; between two plans.
+    def observe(self, bucket: Bucket, run_ns: float, *, alone: bool = False) -> None:
+        """Correct the costs by a run; between two plans.
 
         Args:
             bucket: the shape that it ran in.
             run_ns: what it took, in the terms of the table; 0 where that is not known.
+            alone: nothing else ran or waited when it began.
         """
         expected = self.table.get(bucket) or self.model.cost(bucket[0], bucket[1:])
+        expected = self.expected(expected, alone=alone)
         if not (run_ns > 0 and 0 < expected < math.inf):
             return
         point = self._point(bucket)
         # Plans still go by the table in use; the correction may have moved on from it.
         ahead = math.log(self._correction.cost(point) / self.table[point])
-        self._correction.observe(point, math.log(run_ns / expected) - ahead)
+        self._correction.observe(point, math.log(run_ns / expected) - ahead, alone=alone)
         self._runs += 1
         if self._runs >= LEAST_RUNS and moved(self.table[point], self._correction.cost(point)):
             self.table = self._correction.costs()
             self._use(self._make(self.table))
             self._runs = 0
+
+    def expected(self, cost_ns: float, *, alone: bool) -> float:
+        """Return how long a run takes that plans cost so much."""
+        return cost_ns * self._correction.alone if alone else cost_ns
 
     def lasting(self) -> dict[Bucket, float]:
         """Return the table to keep for the next start; may be called from any thread."""

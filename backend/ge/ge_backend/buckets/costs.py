@@ -53,9 +53,14 @@ class CostModel(Protocol):
     def label(self, bucket: Bucket) -> str:
         """Return a name for a shape to count under; there are no more names than buckets."""
 
-    def observe(self, bucket: Bucket, run_ns: float) -> None:
+    def observe(self, bucket: Bucket, run_ns: float, *, alone: bool = False) -> None:
         """Take note of what a run in this shape took; a table that stays as it is does not."""
-        del bucket, run_ns
+        del bucket, run_ns, alone
+
+    def expected(self, cost_ns: float, *, alone: bool) -> float:
+        """Return how long a run of this cost takes, if perhaps it has the whole device."""
+        del alone
+        return cost_ns
 
 
 def element_costs(buckets: list[Bucket]) -> dict[Bucket, float]:
