@@ -108,9 +108,7 @@ def test_one_run_that_was_stopped_moves_little():
 
 @settings(deadline=None)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(BUCKETS), st.floats(-1e9, 1e9), st.booleans()), max_size=200
-    )
+    st.lists(st.tuples(st.sampled_from(BUCKETS), st.floats(-1e9, 1e9), st.booleans()), max_size=200)
 )
 def test_costs_stay_within_their_bounds(runs):
     """However long runs take: a quarter to four times, and the machine's factor up to eight."""

@@ -20,7 +20,7 @@ from ge_backend.device.pytorch.packed_rows import PackedRows
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
-__all__ = ["Apart", "MaskedLayers", "Pieces", "Tokens", "masks"]
+__all__ = ["APART", "NOBODY", "Apart", "MaskedLayers", "Pieces", "Tokens", "masks"]
 
 APART_ROWS = "ge_apart"
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
@@ -135,14 +135,14 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
 
     Args:
         encoder: whose modules they are.
-        apart: makes, of what `forward` is told of rows and of its positions, what keeps rows apart;
-            None: masks.
+        apart: makes, of all that `forward` is told of rows and of its positions, what keeps rows
+            apart; None: masks.
     """
 
     def __init__(
         self,
         encoder: PackedEncoder,
-        apart: Callable[[torch.Tensor, torch.Tensor], Apart] | None = None,
+        apart: Callable[..., Apart] | None = None,
     ) -> None:
         import transformers
 
@@ -151,16 +151,16 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
         transformers.AttentionInterface.register(APART_ROWS, _attention)
         encoder.whole.set_attn_implementation(APART_ROWS)
         self._base = encoder.base
-        self._apart = apart or masks(encoder.dtype)
+        self._apart: Callable[..., Apart] = apart or masks(encoder.dtype)
 
     def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor
+        self, ids: torch.Tensor, positions: torch.Tensor, *rows: torch.Tensor
     ) -> torch.Tensor:
-        """Return FP32 `[R, W]` of INT64 `[R]` each: tokens, positions, and whose they are.
+        """Return FP32 `[R, W]` of INT64 `[R]` each: tokens and positions.
 
-        The last is what `apart` takes; masks take it so.
+        What is told of rows is what `apart` takes; masks take INT64 `[R]`, whose the tokens are.
         """
-        apart = self._apart(rows, positions)
+        apart = self._apart(*rows, positions)
         for module in self._base.modules():
             module.ge_apart = apart
         try:
