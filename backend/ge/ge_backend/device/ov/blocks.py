@@ -29,14 +29,13 @@ class Blocks:
     """R tokens of rows end to end, and where they stand in N blocks of W places.
 
     Attributes:
-        tokens: INT64 `[N, W]`, which token stands there; the first one where none does.
-        rows: INT64 `[N, W]`, whose it is; `NOBODY` where there is none.
         places: INT64 `[R]`, where each token stands, of N * W; behind the last row the first place.
+        stand: INT64 `[2, N, W]`: which token stands there, the first one where none does, and whose
+            it is, `NOBODY` where there is none.
     """
 
-    tokens: Array
-    rows: Array
     places: Array
+    stand: Array
 
 
 def arrange(ends: Array, size: int) -> Blocks:
@@ -60,16 +59,15 @@ def arrange(ends: Array, size: int) -> Blocks:
     count = int(ends[-1])
     places = np.zeros(size, np.int64)
     places[:count] = np.repeat(starts - ends[:-1], lengths) + np.arange(count)
-    shape = max(1, len(free)), width
-    tokens, rows = np.zeros(shape, np.int64), np.full(shape, NOBODY, np.int64)
-    tokens.reshape(-1)[places[:count]] = np.arange(count)
-    rows.reshape(-1)[places[:count]] = np.repeat(np.arange(len(lengths)), lengths)
-    return Blocks(tokens=tokens, rows=rows, places=places)
+    stand = np.zeros((2, max(1, len(free)) * width), np.int64)
+    stand[1] = NOBODY
+    stand[:, places[:count]] = np.arange(count), np.repeat(np.arange(len(lengths)), lengths)
+    return Blocks(places=places, stand=stand.reshape(2, -1, width))
 
 
 def in_blocks(dtype: torch.dtype) -> Callable[..., Apart]:
     """Return what keeps rows apart so, of `Blocks` and of positions, in layers of this type."""
-    return lambda *told: _InBlocks(*told, dtype=dtype)
+    return lambda places, stand, positions: _InBlocks(places, stand, positions, dtype)
 
 
 class _InBlocks:
@@ -77,13 +75,12 @@ class _InBlocks:
 
     def __init__(
         self,
-        tokens: torch.Tensor,
-        rows: torch.Tensor,
         places: torch.Tensor,
+        stand: torch.Tensor,
         positions: torch.Tensor,
-        *,
         dtype: torch.dtype,
     ) -> None:
+        tokens, rows = stand[0], stand[1]
         self._shape, self._tokens, self._places = tokens.shape, tokens.reshape(-1), places
         self._same = rows.unsqueeze(1) == rows.unsqueeze(2)
         self._positions = positions.index_select(0, self._tokens).reshape(self._shape)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -203,9 +204,15 @@ class PackedEncoder:
             return hidden
         if self.reduction == "first":
             return hidden[packed.firsts]
-        rows = np.split(hidden, packed.firsts[1:])
+        ends = pairwise([*packed.firsts.tolist(), len(hidden)])
+        rows = np.empty((len(packed.firsts), hidden.shape[1]), np.float32)
         mean = self.reduction == "mean"
-        return np.stack([row.sum(0) / len(row) if mean else row.max(0) for row in rows])
+        reduce = np.add.reduce if mean else np.maximum.reduce
+        for row, (begin, end) in zip(rows, ends, strict=True):
+            reduce(hidden[begin:end], axis=0, out=row)  # half of the time of `reduceat`
+            if mean:
+                np.divide(row, end - begin, out=row)
+        return rows
 
     def _normalised(self, rows: Array) -> Array:
         if not self._folder.normalised:
