@@ -44,6 +44,8 @@ POISSON_ROUNDS = 2
 POISSON_WINDOWS = 2
 # What a run consists of: a whole one unless told otherwise, and a quick one.
 WHOLE = {"mix": list(MIXES), "concurrency": [1, 8, 32, 64], "rounds": 3, "window": 2.0}
+# Cores that other programs may use in a cell of a quick run that is compared with an earlier one.
+MOST_OTHERS = 0.3
 QUICK = {"mix": ["lognormal"], "concurrency": [1, 32], "rounds": 2, "window": 1.0}
 
 
@@ -100,6 +102,12 @@ def main() -> None:
         if failed is not None:
             raise failed
         if options.quick:
+            if (busy := max((result.others_cpu for result in found), default=0.0)) > MOST_OTHERS:
+                print(
+                    f"{engine}: nothing is compared, as other programs used {busy:.1f} cores; run "
+                    "it again on a quiet machine"
+                )
+                continue
             _compare(engine, str(context["cpu"]), found, keep_it=options.keep)
 
 

@@ -1,5 +1,7 @@
 """What the serving benchmark runs, by its options."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("demo.encoder")
@@ -68,3 +70,18 @@ def test_onnx_is_compared_on_the_cpu_alone(further, capsys):
         settings("--engine", "onnx", *further)
     assert "say --engine torch or torch-bf16" in capsys.readouterr().err
     assert settings("--engine", "torch-bf16", *further).bare == ("--device" in further)
+
+
+@pytest.mark.parametrize(("others", "compared"), [(0.1, 1), (0.9, 0)])
+def test_a_quick_run_on_a_busy_machine_compares_nothing(monkeypatch, capsys, others, compared):
+    """Ratios of systems that take turns are still off by more than what a change moves."""
+    seen = []
+    found = [SimpleNamespace(mix="lognormal", others_cpu=cores) for cores in (0.0, others)]
+    monkeypatch.setattr("sys.argv", ["bench_serving", "--quick"])
+    monkeypatch.setattr(bench_serving, "run", lambda *_: (found, [], None))
+    monkeypatch.setattr(bench_serving, "_compare", lambda *given, **_: seen.append(given))
+    for name in ("table", "verdicts", "aims", "_write"):
+        monkeypatch.setattr(bench_serving, name, lambda *_, **__: [])
+    bench_serving.main()
+    assert len(seen) == compared
+    assert ("other programs used 0.9 cores" in capsys.readouterr().out) == (not compared)
