@@ -13,8 +13,8 @@ from ge_backend.learning.tuning import LEAST_SAVING, Option, Proposal
 __all__ = ["Tuning", "tuning_json", "tuning_text"]
 
 ANY_SHAPE = (
-    "note: here this engine runs any shape, so rows are padded to the longest of their run, or not",
-    "      at all, and never to a bucket; the figures are those of an engine that needs static shapes",
+    "note: here this engine runs any shape: rows are padded to the longest of their run, or not at",
+    "      all, and never to a bucket; the figures are of an engine that needs static shapes",
 )
 
 
