@@ -25,10 +25,6 @@ MARK = "TRITON_LOADED_ANEW"
 PLAIN = "!$&'()*+,;=:@"
 
 
-class _Restricted(ServerError):
-    """The server asks for a key, and has not got it."""
-
-
 @dataclass(frozen=True, slots=True)
 class ServerApi:
     """The HTTP interface of one server; each call has a connection of its own.
@@ -48,11 +44,12 @@ class ServerApi:
 
     def is_live(self) -> bool:
         """Whether the server answers at all; its metrics port answers any path with nothing."""
-        return self._answers("/v2/health/live") and self._is_http()
+        live = self._told("/v2/health/live") is not None
+        return live and (self._told("/v2") or "").startswith("{")
 
     def is_ready(self) -> bool:
         """Whether the server calls itself and all its models ready."""
-        return self._answers("/v2/health/ready")
+        return self._told("/v2/health/ready") is not None
 
     def ready_versions(self) -> Counter[str]:
         """Return how many versions of each model the server calls ready.
@@ -106,22 +103,15 @@ class ServerApi:
         """Begin to unload a model."""
         self._ask("POST", f"/v2/repository/models/{model}/unload", {})
 
-    def _is_http(self) -> bool:
+    def _told(self, path: str) -> str | None:
+        """Return what the server answers; None where it does not, or refuses but for a key."""
         try:
-            return isinstance(self._ask("GET", "/v2"), dict)
-        except _Restricted:
-            raise
+            status, text = self._answer("GET", path, None, self.timeout_s)
         except ServerError:
-            return False
-
-    def _answers(self, path: str) -> bool:
-        try:
-            self._ask("GET", path)
-        except _Restricted:
-            raise
-        except ServerError:
-            return False
-        return True
+            return None
+        if status == http.client.FORBIDDEN:
+            raise ServerError(f"{self._where(path)}: {status} {text}")
+        return text if status == http.client.OK else None
 
     def _ask(
         self,
@@ -131,23 +121,29 @@ class ServerApi:
         *,
         timeout_s: float | None = None,
     ) -> Any:
-        where = f"{host_port(self.host, self.port)}{path}"
         body = None if document is None else json.dumps(document)
-        patience_s = timeout_s or self.timeout_s
+        status, text = self._answer(method, path, body, timeout_s or self.timeout_s)
+        if status != http.client.OK:
+            raise ServerError(f"{self._where(path)}: {status} {text}")
         try:
-            connection = http.client.HTTPConnection(self.host, self.port, timeout=patience_s)
+            return json.loads(text) if text else None
+        except ValueError as error:
+            raise ServerError(f"{self._where(path)} is no JSON: {text[:80]!r}") from error
+
+    def _answer(
+        self, method: str, path: str, body: str | None, timeout_s: float
+    ) -> tuple[int, str]:
+        """Return status and text of any answer."""
+        try:
+            connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
             with contextlib.closing(connection):
                 # Without "close" the connection would hold up the server's end.
                 headers = {"Connection": "close", **opening(path, self.keys)}
                 connection.request(method, path, body, headers)
                 response = connection.getresponse()
-                text = response.read().decode(errors="replace")
+                return response.status, response.read().decode(errors="replace")
         except (OSError, ValueError, http.client.HTTPException) as error:  # no name of a host, too
-            raise ServerError(f"{where}: {error}") from error
-        if response.status != http.client.OK:
-            kind = _Restricted if response.status == http.client.FORBIDDEN else ServerError
-            raise kind(f"{where}: {response.status} {text}")
-        try:
-            return json.loads(text) if text else None
-        except ValueError as error:
-            raise ServerError(f"{where} is no JSON: {text[:80]!r}") from error
+            raise ServerError(f"{self._where(path)}: {error}") from error
+
+    def _where(self, path: str) -> str:
+        return f"{host_port(self.host, self.port)}{path}"
