@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # torch.export.load's, which two threads that load at once import by halves
 from torch.utils import _pytree as pytree
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
