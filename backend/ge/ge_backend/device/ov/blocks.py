@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ge_backend.device.pytorch.mask import mask_of
-from ge_backend.device.pytorch.masked_layers import APART, NOBODY, Apart
+from ge_backend.device.pytorch.masked_layers import NOBODY, Apart, Masks
 from ge_backend.tensors import Array
 
 __all__ = ["Blocks", "arrange", "in_blocks"]
 
-# Blocks are a multiple of these wide: on a processor with AMX, BF16, 8 to 32 rows of log-normal
-# lengths took 4 to 8 % longer with 16.
+# Blocks are a multiple of these wide: on a processor with AMX, in BF16, 8 and 16 rows of log-normal
+# lengths took 2 to 10 % longer with 16, and 32 rows as long.
 STEP = 32
 
 
@@ -71,8 +70,6 @@ def in_blocks(dtype: torch.dtype) -> Callable[..., Apart]:
 
 
 class _InBlocks:
-    """Masks `[N, 1, W, W]`, by how far a token sees; each is made once."""
-
     def __init__(
         self,
         places: torch.Tensor,
@@ -82,17 +79,13 @@ class _InBlocks:
     ) -> None:
         tokens, rows = stand[0], stand[1]
         self._shape, self._tokens, self._places = tokens.shape, tokens.reshape(-1), places
-        self._same = rows.unsqueeze(1) == rows.unsqueeze(2)
-        self._positions = positions.index_select(0, self._tokens).reshape(self._shape)
-        self._dtype = dtype
-        self._made: dict[int | None, torch.Tensor] = {}
+        standing = positions.index_select(0, self._tokens).reshape(self._shape)
+        self._masks = Masks(rows, standing, dtype)
 
     def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
         """See `Apart`."""
         number, width = heads[0].shape[1], heads[0].shape[3]
-        found = torch.nn.functional.scaled_dot_product_attention(
-            *map(self._blocks, heads), attn_mask=self._within(window), scale=scale
-        )
+        found = self._masks.attend(*map(self._blocks, heads), scale=scale, window=window)
         rows = found.transpose(1, 2).reshape(-1, number * width).index_select(0, self._places)
         return rows.reshape(1, -1, number, width).transpose(1, 2)
 
@@ -101,13 +94,3 @@ class _InBlocks:
         number, width = heads.shape[1], heads.shape[3]
         rows = heads.transpose(1, 2).reshape(-1, number * width).index_select(0, self._tokens)
         return rows.reshape(*self._shape, number, width).transpose(1, 2)
-
-    def _within(self, window: int | None) -> torch.Tensor:
-        """Return the mask for tokens that are less than so far away; None: all of the row."""
-        if window not in self._made:
-            seen = self._same
-            if window is not None:
-                apart = self._positions.unsqueeze(1) - self._positions.unsqueeze(2)
-                seen = seen & (apart.abs() < window)
-            self._made[window] = mask_of(seen, self._dtype, APART).unsqueeze(1)
-        return self._made[window]

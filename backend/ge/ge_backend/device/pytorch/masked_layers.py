@@ -20,7 +20,7 @@ from ge_backend.device.pytorch.packed_rows import PackedRows
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
-__all__ = ["APART", "NOBODY", "Apart", "MaskedLayers", "Pieces", "Tokens", "masks"]
+__all__ = ["NOBODY", "Apart", "MaskedLayers", "Masks", "Pieces", "Tokens", "masks"]
 
 APART_ROWS = "ge_apart"
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
@@ -174,19 +174,24 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
 
 def masks(dtype: torch.dtype) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
     """Return what keeps rows apart by masks, in layers that compute in this type."""
-    return lambda rows, positions: _Masks(rows, positions, dtype)
+    return lambda rows, positions: Masks(rows[None], positions[None], dtype)
 
 
-class _Masks:
-    """Masks `[1, 1, R, R]` for the fused kernel, by how far a token sees; each is made once."""
+class Masks:
+    """Masks `[N, 1, W, W]` for the fused kernel, by how far a token sees; each is made once.
+
+    Args:
+        rows, positions: INT64 `[N, W]`, of N blocks of W tokens, which see none of another block.
+        dtype: what layers compute in.
+    """
 
     def __init__(self, rows: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype) -> None:
-        self._same = rows.unsqueeze(0) == rows.unsqueeze(1)
+        self._same = rows.unsqueeze(1) == rows.unsqueeze(2)
         self._positions, self._dtype = positions, dtype
         self._made: dict[int | None, torch.Tensor] = {}
 
     def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
-        """See `Apart`."""
+        """See `Apart`; of `[N, H, W, D]`."""
         found: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
             *heads, attn_mask=self._within(window), scale=scale
         )
@@ -197,10 +202,10 @@ class _Masks:
         if window not in self._made:
             seen = self._same
             if window is not None:
-                apart = self._positions.unsqueeze(0) - self._positions.unsqueeze(1)
+                apart = self._positions.unsqueeze(1) - self._positions.unsqueeze(2)
                 seen = seen & (apart.abs() < window)
             dtype = fused_mask_type(self._dtype, seen.device)
-            self._made[window] = mask_of(seen, dtype, APART)[None, None]
+            self._made[window] = mask_of(seen, dtype, APART).unsqueeze(1)
         return self._made[window]
 
 
