@@ -44,9 +44,9 @@ POISSON_ROUNDS = 2
 POISSON_WINDOWS = 2
 # What a run consists of: a whole one unless told otherwise, and a quick one.
 WHOLE = {"mix": list(MIXES), "concurrency": [1, 8, 32, 64], "rounds": 3, "window": 2.0}
+QUICK = {"mix": ["lognormal"], "concurrency": [1, 32], "rounds": 2, "window": 1.0}
 # Cores that other programs may use in a cell of a quick run that is compared with an earlier one.
 MOST_OTHERS = 0.3
-QUICK = {"mix": ["lognormal"], "concurrency": [1, 32], "rounds": 2, "window": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,11 +62,10 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
             f"--http {arguments.http!r}: expected HOST:PORT, with a port from 1 to {LAST_PORT}"
         )
     host = host.removeprefix("[").removesuffix("]")
-    given = [restricted_groups(text) for text in arguments.http_restricted_api]
     server = server_at(host, int(port))
     keys = restrictions(arguments_of(server), HTTP_RESTRICTED)
-    for groups in given:
-        keys |= groups
+    for text in arguments.http_restricted_api:
+        keys |= restricted_groups(text)
     api = ServerApi(host, int(port), keys=keys, timeout_s=ANSWER_S)
     try:
         if not api.is_live():

@@ -188,6 +188,17 @@ def ask(client, text="", ids=(), **parameters):
     return sink
 
 
+def close_left(services, leaving):
+    """Let a client go without a word, its model's last; return the thread that closes the model."""
+    leaving._closing.set()
+    leaving._stream.close()
+    leaving._live.clear()
+    assert comes_true(lambda: not any(one.clients for one in services._opened.values()))
+    closing = threading.Thread(target=services.close_idle, kwargs={"now": True})
+    closing.start()
+    return closing
+
+
 def expected(prompt, **parameters):
     return expected_tokens(prompt, parse_parameters({"max_tokens": 8, "seed": 1, **parameters}))
 
@@ -562,13 +573,7 @@ def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
     asked.set()
     ask(leaving, ids=[9], max_tokens=400)
     assert comes_true(lambda: len(rig.executor.lanes) == 1)
-    leaving._closing.set()
-    leaving._stream.close()
-    leaving._live.clear()
-    opened = rig.executor.services._opened.values()
-    assert comes_true(lambda: not any(one.clients for one in opened))
-    closing = threading.Thread(target=rig.executor.services.close_idle, kwargs={"now": True})
-    closing.start()
+    closing = close_left(rig.executor.services, leaving)
     left.set()
     assert between.wait(10)
     time.sleep(0.05)
@@ -787,13 +792,7 @@ def test_a_model_that_nobody_uses_goes_though_a_step_of_it_waits_for_bytes(monke
     assert comes_true(gate.exists)
     ask(leaving, ids=[9])
     assert comes_true(lambda: len(shared.executor.lanes) == 2)
-    leaving._closing.set()
-    leaving._stream.close()
-    leaving._live.clear()
-    opened = shared.executor.services._opened.values()
-    assert comes_true(lambda: not any(one.clients for one in opened))
-    closing = threading.Thread(target=shared.executor.services.close_idle, kwargs={"now": True})
-    closing.start()
+    closing = close_left(shared.executor.services, leaving)
     closing.join(10)
     went = not closing.is_alive()
     gate.unlink()
