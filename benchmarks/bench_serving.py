@@ -30,7 +30,7 @@ from benchmarks.report import json_lines, machine, plot, table
 from benchmarks.results import CEILING, Result, Sample, results
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import MINILM, POOL_ROWS, Served, Traffic, Window, make_traffic, serve
-from benchmarks.systems import CPP_ONNX, OURS_OPENVINO, System, absent, systems
+from benchmarks.systems import CPP_ONNX, OURS_BOUNDED, OURS_OPENVINO, System, absent, systems
 from ge_backend.cli.watch.models import model_numbers
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.cli.watch.scrape import scrape
@@ -60,6 +60,7 @@ class Settings:
         brief: no requests at random, no ceiling, no system that takes long to load, and of a rival
             the layout that fits the cell.
         device: where all systems run. On an accelerator there is no ceiling.
+        preferred: of `ge_bounded`, which is left out with 0.
         encoder: as `make_traffic` takes it.
     """
 
@@ -76,6 +77,7 @@ class Settings:
     brief: bool = False
     device: str = "cpu"
     encoder: str = MINILM
+    preferred: int = 0
 
     @property
     def bare(self) -> bool:
@@ -143,7 +145,12 @@ def run(
         missing[OURS_OPENVINO] = "it takes long to load"
     for name, reason in missing.items():
         print(f"{name} is left out: {reason}")
-    served_systems = systems(settings.instances, without=missing, device=settings.device)
+    served_systems = systems(
+        settings.instances,
+        without=missing,
+        device=settings.device,
+        preferred=settings.preferred,
+    )
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         traffic = make_traffic(
             engine, settings.mixes, settings.seed, Path(temporary), encoder=settings.encoder
@@ -201,7 +208,8 @@ def _plan_errors(before: Reading, after: Reading) -> str:
 
 def _poisson_s(settings: Settings) -> float:
     """Return about how long the open loops take."""
-    windows = POISSON_ROUNDS * len(settings.mixes) * len(systems(settings.instances, cores=1))
+    served = systems(settings.instances, cores=1, preferred=settings.preferred)
+    windows = POISSON_ROUNDS * len(settings.mixes) * len(served)
     return windows * POISSON_WINDOWS * settings.measure_s
 
 
@@ -325,6 +333,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--rounds", type=int)
     add("--window", type=float, help="seconds measured per system and round")
     add("--instances", type=int, default=2, help="instances of our backend")
+    add("--preferred", type=int, default=0, help=f"preferred_batch_size of {OURS_BOUNDED}, in turns")
     add("--protocol", choices=("http", "grpc"), default="http")
     add("--seed", type=int, default=1)
     add("--minutes", type=float, default=0, help="of each engine; leaves out rounds at the end")
@@ -356,6 +365,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         measure_s=options.window,
         warm_s=1.0 if options.quick else 2.0,
         instances=options.instances,
+        preferred=options.preferred,
         protocol=options.protocol,
         seed=options.seed,
         bound_s=60 * options.minutes,

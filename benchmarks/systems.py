@@ -1,7 +1,8 @@
 """The systems under test as one model repository: our backend and its rivals, on one engine.
 
 Whatever the engine of the others is: `ge_packed`, `ge_inline` and `packed` run the encoder's
-checkpoint without padding, `ge_openvino` and `cpp_onnx` its ONNX file.
+checkpoint without padding, `ge_openvino` and `cpp_onnx` its ONNX file. `ge_bounded` is `ge_packed`
+with a bound on what an instance takes at once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "CPP_ONNX",
     "ONNX_FILE",
     "OURS",
+    "OURS_BOUNDED",
     "OURS_INLINE",
     "OURS_OPENVINO",
     "OURS_PACKED",
@@ -39,7 +41,8 @@ OURS = "ge"
 OURS_PACKED = "ge_packed"
 OURS_INLINE = "ge_inline"
 OURS_OPENVINO = "ge_openvino"
-ALL_OURS = (OURS, OURS_PACKED, OURS_INLINE, OURS_OPENVINO)
+OURS_BOUNDED = "ge_bounded"
+ALL_OURS = (OURS, OURS_PACKED, OURS_BOUNDED, OURS_INLINE, OURS_OPENVINO)
 RIVALS = ("one_forward", "pad_longest", "packed")
 CPP_ONNX = "cpp_onnx"
 ONNX_FILE = "model.onnx"
@@ -60,7 +63,7 @@ instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 """
 # Without a batcher every request is its own call, which is what one forward per request wants: in
 # a batch the first answers would wait for the last.
-_BATCHING = "dynamic_batching { }\n"
+_BATCHING = "dynamic_batching {{ {preferred} }}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +74,13 @@ class System:
         name: one of `ALL_OURS`, of `RIVALS`, or `cpp_onnx`.
         instances: `instance_group` count.
         threads: CPU threads of one forward pass; 0 leaves it to the system.
+        preferred: `preferred_batch_size`, so many requests an instance takes at once; 0: none.
     """
 
     name: str
     instances: int
     threads: int = 0
+    preferred: int = 0
 
     @property
     def ours(self) -> bool:
@@ -110,8 +115,11 @@ def systems(
     *,
     without: Collection[str] = (),
     device: str = "cpu",
+    preferred: int = 0,
 ) -> tuple[System, ...]:
     """Return our backend, and each rival in both layouts that make sense.
+
+    `ge_bounded` is among them where it has a preferred size.
 
     Instances that have their executor in their own process would share nothing, so that is one.
 
@@ -123,10 +131,19 @@ def systems(
     cores = cores or os.cpu_count() or 1
     layouts = dict.fromkeys(((1, cores), (cores, 1)) if device == "cpu" else ((instances, 1),))
     served = (
-        *(System(name=n, instances=1 if n == OURS_INLINE else instances) for n in ALL_OURS),
+        *(_ours(name, instances, preferred) for name in ALL_OURS),
         *(System(name=r, instances=i, threads=t) for r in (*RIVALS, CPP_ONNX) for i, t in layouts),
     )
-    return tuple(system for system in served if system.name not in without)
+    left_out = {*without, *([] if preferred else [OURS_BOUNDED])}
+    return tuple(system for system in served if system.name not in left_out)
+
+
+def _ours(name: str, instances: int, preferred: int) -> System:
+    return System(
+        name=name,
+        instances=1 if name == OURS_INLINE else instances,
+        preferred=preferred if name == OURS_BOUNDED else 0,
+    )
 
 
 def write_repository(
@@ -151,7 +168,7 @@ def write_repository(
     for system in served:
         version = root / system.model / "1"
         version.parent.mkdir(parents=True)
-        if system.name in {OURS_PACKED, OURS_INLINE}:
+        if system.name in {OURS_PACKED, OURS_BOUNDED, OURS_INLINE}:
             version.symlink_to(encoder[CHECKPOINT].resolve(), target_is_directory=True)
         elif system.name == CPP_ONNX:
             version.mkdir()
@@ -171,7 +188,8 @@ def _config(system: System, engine: str, width: int, device: str) -> str:
     backend = "ge" if ours else "onnxruntime" if system.name == CPP_ONNX else "python"
     text = _CONFIG.format(backend=backend, instances=system.instances, width=width)
     if system.name != "one_forward":
-        text += _BATCHING
+        bound = f"preferred_batch_size: [ {system.preferred} ]" if system.preferred else ""
+        text += _BATCHING.format(preferred=bound)
     if ours:
         parameters = {
             "buckets.rows": "1,2,4,8,16",

@@ -192,8 +192,13 @@ PRESETS_SET_NONE_OF = (
         "they change answers, or which requests are taken",
     ),
     (
-        "`buckets.<axis>`, `preferred_batch_size`, `max_graphs`",
+        "`buckets.<axis>`, `max_graphs`",
         "they follow from the model and its traffic: `ge-backend tune`",
+    ),
+    (
+        "`preferred_batch_size`",
+        "[it bounds](scheduling.md#how-much-an-instance-takes-at-once) what an instance takes at "
+        "once, and the best number is the model's and the device's own",
     ),
     (
         "`early_reply`",

@@ -23,6 +23,7 @@ PREFERRING = f"""
 {ONE}
 dynamic_batching {{ preferred_batch_size: [ 4 ] max_queue_delay_microseconds: 60000000 }}
 """
+TAKING_TWO = f"{ONE} dynamic_batching {{ preferred_batch_size: [ 2 ] }}"
 DELAYING = f"{ONE} dynamic_batching {{ max_queue_delay_microseconds: 1000000 }}"
 LEVELS = f"""
 {ONE}
@@ -88,6 +89,7 @@ def server(triton_server, tmp_path_factory, folder):
     models = tmp_path_factory.mktemp("models")
     write_held(models, "preferring", folder, PREFERRING, rows=8)
     write_held(models, "delaying", folder, DELAYING, rows=8)
+    write_held(models, "taking_two", folder, TAKING_TWO, rows=8)
     write_held(models, "levels", folder, LEVELS)
     ordered = "dynamic_batching { preserve_ordering: true } instance_group [ { count: 2 } ]"
     write_held(models, "ordered", folder, ordered, device="null:1", lanes=2)
@@ -154,6 +156,22 @@ def test_others_wait_for_company_as_long_as_they_may(host):
         answer.get()
     assert time.monotonic() - begun >= 1
     assert host.comes_to_batches({3: 1}, "delaying")
+
+
+def test_a_preferred_size_bounds_what_an_instance_takes_at_once(host):
+    """Without a delay no batch is larger, but for the one with a request that is larger itself."""
+    held = host.hold("taking_two")
+    answers = [host.send("taking_two", value) for value in range(7)]
+    assert comes_true(lambda: host.figure(PENDING, model="taking_two") >= 3)
+    large = host.send("taking_two", 9, rows=5)
+    host.let_go()
+    assert [answer.get().as_numpy("y")[0, 0] for answer in answers] == [*range(7)]
+    assert large.get().as_numpy("y").tolist() == [[9]] * 5
+    held.get()
+    assert comes_true(lambda: sum(n * m for n, m in host.batches("taking_two").items()) == 13)
+    batches = host.batches("taking_two")
+    assert [batches[size] for size in batches if size > 2] == [1]
+    assert batches[2] >= 2
 
 
 def test_answers_keep_their_order(host):

@@ -8,6 +8,7 @@ from benchmarks.systems import (
     CHECKPOINT,
     CPP_ONNX,
     OURS,
+    OURS_BOUNDED,
     OURS_INLINE,
     OURS_OPENVINO,
     OURS_PACKED,
@@ -18,6 +19,8 @@ from benchmarks.systems import (
 )
 
 from ge_backend.tritonserver.installation import find_server
+
+UNASKED = [name for name in ALL_OURS if name != OURS_BOUNDED]
 
 
 def written(tmp_path, engine):
@@ -36,14 +39,14 @@ def test_each_rival_has_both_layouts():
     """A rival is served with all threads in one instance, and with one thread in each of many."""
     found = [(s.name, s.instances, s.threads) for s in systems(2, cores=4)]
     rivals = [(name, *layout) for name in (*RIVALS, CPP_ONNX) for layout in ((1, 4), (4, 1))]
-    ours = [(name, 1 if name == OURS_INLINE else 2, 0) for name in ALL_OURS]
+    ours = [(name, 1 if name == OURS_INLINE else 2, 0) for name in UNASKED]
     assert found == [*ours, *rivals]
 
 
 def test_one_core_has_one_layout():
     """On a machine with one core the two layouts are the same and run once."""
     rivals = [f"{name}_1x1" for name in (*RIVALS, CPP_ONNX)]
-    assert [s.model for s in systems(1, cores=1)] == [*ALL_OURS, *rivals]
+    assert [s.model for s in systems(1, cores=1)] == [*UNASKED, *rivals]
 
 
 def test_what_cannot_be_served_here_is_left_out_with_a_reason():
@@ -76,13 +79,26 @@ def test_batching_and_precision_are_configured(tmp_path):
     texts = {path.parent.name: path.read_text() for path in root.glob("*/config.pbtxt")}
     batched = {name for name, text in texts.items() if "dynamic_batching" in text}
     layouts = {f"{name}_{layout}" for name in RIVALS[1:] for layout in ("1x4", "4x1")}
-    assert batched == {*ALL_OURS, *layouts}
-    assert all('"bf16"' in texts[name] for name in ALL_OURS)
+    assert batched == {*UNASKED, *layouts}
+    assert all('"bf16"' in texts[name] for name in UNASKED)
     assert '"openvino"' in texts[OURS_OPENVINO]
     assert '"openvino"' not in texts[OURS]
     assert [name for name, text in texts.items() if '"inline"' in text] == [OURS_INLINE]
     assert '"torch-bf16"' in texts["one_forward_4x1"]
     assert all("allow_ragged_batch: true" in text for text in texts.values())
+
+
+def test_the_one_with_a_preferred_size_is_there_if_asked_for(tmp_path):
+    """It differs from `ge_packed` by that alone, and nothing else has one."""
+    served = systems(2, cores=4, without=(CPP_ONNX,), preferred=8)
+    files = {name: tmp_path / name for name in ("model.onnx", CHECKPOINT)}
+    write_repository(tmp_path / "models", served, "onnx", files)
+    texts = {p.parent.name: p.read_text() for p in tmp_path.glob("models/*/config.pbtxt")}
+    assert [name for name, text in texts.items() if "preferred_batch_size" in text] == [OURS_BOUNDED]
+    bounded = texts[OURS_BOUNDED].replace("preferred_batch_size: [ 8 ]", "")
+    assert bounded == texts[OURS_PACKED]
+    folder = tmp_path / "models" / OURS_BOUNDED / "1"
+    assert folder.readlink() == (tmp_path / CHECKPOINT).resolve()
 
 
 def test_on_another_device_all_run_there(tmp_path):
