@@ -333,7 +333,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--rounds", type=int)
     add("--window", type=float, help="seconds measured per system and round")
     add("--instances", type=int, default=2, help="instances of our backend")
-    add("--preferred", type=int, default=0, help=f"preferred_batch_size of {OURS_BOUNDED}, in turns")
+    add(
+        "--preferred",
+        type=int,
+        default=0,
+        metavar="N",
+        help=f"adds {OURS_BOUNDED}, with this preferred_batch_size",
+    )
     add("--protocol", choices=("http", "grpc"), default="http")
     add("--seed", type=int, default=1)
     add("--minutes", type=float, default=0, help="of each engine; leaves out rounds at the end")

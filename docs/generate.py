@@ -197,8 +197,7 @@ PRESETS_SET_NONE_OF = (
     ),
     (
         "`preferred_batch_size`",
-        "[it bounds](scheduling.md#how-much-an-instance-takes-at-once) what an instance takes at "
-        "once, and the best number is the model's and the device's own",
+        "[its best number](scheduling.md#how-much-an-instance-takes-at-once) is the model's own",
     ),
     (
         "`early_reply`",

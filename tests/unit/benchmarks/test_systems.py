@@ -94,7 +94,9 @@ def test_the_one_with_a_preferred_size_is_there_if_asked_for(tmp_path):
     files = {name: tmp_path / name for name in ("model.onnx", CHECKPOINT)}
     write_repository(tmp_path / "models", served, "onnx", files)
     texts = {p.parent.name: p.read_text() for p in tmp_path.glob("models/*/config.pbtxt")}
-    assert [name for name, text in texts.items() if "preferred_batch_size" in text] == [OURS_BOUNDED]
+    assert [name for name, text in texts.items() if "preferred_batch_size" in text] == [
+        OURS_BOUNDED
+    ]
     bounded = texts[OURS_BOUNDED].replace("preferred_batch_size: [ 8 ]", "")
     assert bounded == texts[OURS_PACKED]
     folder = tmp_path / "models" / OURS_BOUNDED / "1"
