@@ -55,6 +55,7 @@ AFTER = look(
         "ge_run_seconds_total__device-cpu": 7.0,
         "ge_planned_seconds_total__device-cpu": 6.0,
         "ge_plan_error_seconds_total__device-cpu": 1.1,
+        "ge_engine_info__engine-openvino": 1,
         "ge_device_up__device-cpu": 1,
         "ge_device_outstanding_seconds__device-cpu": 0.25,
         "ge_workspace_pool_bytes__device-cpu": 1024,
@@ -92,6 +93,7 @@ def reading(at_s, share, model="encoder"):
         "nv_inference_queue_duration_us_total": 98 * 3_000,
     }
     gauges = {
+        "ge_engine_info__engine-openvino": 1,
         "ge_device_up__device-cpu": 1,
         "ge_workspace_pool_bytes__device-cpu": 64 << 20,
         "ge_workspace_used_bytes__device-cpu": 16 << 20,

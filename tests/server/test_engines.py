@@ -10,6 +10,8 @@ from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import TABLE, VOCABULARY, WIDTH, graph, masked_mean, parameters, write_model
+from builders.metrics import metric
+from builders.null_models import comes_true
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions
 from ge_backend.tritonserver.server import TritonServer
@@ -83,8 +85,8 @@ def scripted():
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    """A client of a server with one model per engine."""
+def server(tmp_path_factory):
+    """A server with one model per engine."""
     models = tmp_path_factory.mktemp("models")
     write_model(models, "onnx", RAGGED_IO, masked_mean())
     write_model(models, "pt2", RAGGED_IO, exported(), "model.pt2")
@@ -105,10 +107,14 @@ def client(tmp_path_factory):
     options = ServerOptions(
         repositories=(models,), log_file=tmp_path_factory.mktemp("log") / "server.log"
     )
-    with (
-        TritonServer(find_server(), options) as server,
-        grpcclient.InferenceServerClient(server.grpc) as connected,
-    ):
+    with TritonServer(find_server(), options) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    """A client of that server."""
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
         yield connected
 
 
@@ -131,6 +137,14 @@ def test_every_engine_gives_the_same(client, model, tolerance, shape):
     """ONNX Runtime and torch agree, bf16 within its precision; masks are made for both."""
     ids = np.random.default_rng(4).integers(0, VOCABULARY, shape)
     np.testing.assert_allclose(infer(client, model, ids=ids), TABLE[ids].mean(1), atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine"), [("onnx", "onnxruntime"), ("pt2", "torch"), ("open_openvino", "openvino")]
+)
+def test_the_metrics_tell_which_engine_runs_a_model(server, model, engine):
+    """Whether it was named or chosen."""
+    assert comes_true(lambda: metric(server, "ge_engine_info", model=model, engine=engine) == 1)
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, 9])

@@ -149,6 +149,12 @@ METRICS: Mapping[str, Metric] = {
             "device",
         ),
         _gauge(
+            "ge_engine_info",
+            "The engine that runs this model there, named or chosen: always 1.",
+            "device",
+            "engine",
+        ),
+        _gauge(
             "ge_executor_memory_bytes",
             "Memory of the machine that the device's executor has for itself; see "
             "`GE_EXECUTOR_MEMORY`.",

@@ -27,8 +27,13 @@ def put(monkeypatch, name, constructor):
     """Make a module that can be imported and found."""
     module = types.ModuleType(name)
     module.__spec__ = types.SimpleNamespace(name=name)
-    module.FakeGraph = constructor
+    module.FakeGraph = lambda source, given: graph(constructor(source, given))
     monkeypatch.setitem(sys.modules, name, module)
+
+
+def graph(value):
+    """Return what is equal to the value, and may be told its engine."""
+    return type("FakeGraph", (type(value),), {})(value)
 
 
 @pytest.fixture
@@ -46,6 +51,11 @@ def source(tmp_path):
 def test_the_end_of_the_name_chooses_the_engine(engines, source):
     """Its constructor gets the source and what the device gives."""
     assert engines.load(source) == (source, "beads")
+
+
+def test_a_graph_is_told_its_engine(two, source):
+    """By the name in the table, of the one that did not refuse it."""
+    assert two.load(source).engine == "other"
 
 
 def test_engines_of_other_kinds_of_devices_are_not_asked(engines, source):

@@ -172,8 +172,10 @@ class Pipeline:
 
     def sample_devices(self) -> None:
         """Record how the devices are now; may be called from any thread."""
-        for state in self.fleet.states():
+        for state, session in zip(self.fleet.states(), self.fleet.sessions, strict=True):
             state.record(self.recorder)
+            if session.engine:
+                self.recorder.set("ge_engine_info", 1.0, device=state.device, engine=session.engine)
 
     def _take_over(self) -> None:
         with self._changing:

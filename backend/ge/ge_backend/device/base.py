@@ -196,6 +196,7 @@ class Graph(Protocol):
             prepared at load.
         packed: it leaves the padding of its rows out, as their mask says: a run costs the elements
             that are not masked, however unequal its rows are.
+        engine: what runs it, by its name in the engine table; "" where no table chose it.
     """
 
     signature: Signature
@@ -203,6 +204,7 @@ class Graph(Protocol):
     fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
     bucketed: bool = False
     packed: bool = False
+    engine: str = ""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Compile or capture for these inputs' shapes; the values are valid but arbitrary.

@@ -79,7 +79,9 @@ class Engines(Generic[_Given]):
             constructor: Callable[[GraphSource, _Given], Graph] = getattr(
                 module, engine.constructor
             )
-            return constructor(source, self._given)
+            graph = constructor(source, self._given)
+        graph.engine = engine.name
+        return graph
 
     def _engines_of(self, source: GraphSource, path: Path) -> Sequence[EngineRow]:
         fitting = [row for row in self._engines if path.name.endswith(row.ends)]

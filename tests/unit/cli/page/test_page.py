@@ -75,6 +75,12 @@ def test_every_picture_has_its_title(page):
     assert {picture.title for picture in pictures(recording())} <= set(page.texts)
 
 
+def test_it_tells_what_runs_each_model():
+    """Where its time is told; nothing where no engine is known."""
+    time = {p.title: p.text for p in pictures(recording())}["Where the time goes"]
+    assert time.endswith(" Runs: encoder in openvino.")
+
+
 def test_names_are_escaped():
     """A model may be called what a folder may be called."""
     text = render(recording(model="<script>alert('$x$')"))

@@ -15,6 +15,7 @@ def test_a_model_is_told_by_what_changed():
     assert model.run_ms == pytest.approx(100.0)
     assert model.plan_error == pytest.approx(0.05)
     assert model.buckets == [("8x8", 16), ("4x8", 4)]
+    assert model.engine == "openvino"
 
 
 def test_a_model_that_did_nothing_has_no_ratios():

@@ -85,6 +85,7 @@ def _of_metrics(
     names = [model.model for model in models if "/" not in model.model]
     ran = [model for model in models if model.runs]
     padded = [model for model in models if model.padding is not None]
+    engines = [f"{model.model} in {model.engine}" for model in models if model.engine]
     yield Picture(
         title="Requests",
         text="Taken by each model, between two looks at its metrics. Further down, a name with a "
@@ -113,7 +114,8 @@ def _of_metrics(
             title="Where the time goes",
             text="Per request, summed. An instance reads, plans, stages, waits and splits one "
             "batch after the other; queue and run are in the executor while it waits, and may be "
-            "longer than the wait where several runs go side by side.",
+            "longer than the wait where several runs go side by side."
+            + (f" Runs: {'; '.join(engines)}." if engines else ""),
             height_inches=1.0 + 0.6 * len(ran),
             draw=lambda figure: draw_parts(figure, ran),
         )

@@ -26,6 +26,7 @@ class ModelNumbers:
         queue_ms, run_ms: per sub-batch.
         sizes: per ragged axis, rows by the bin of their size, ascending; see `ge_row_sizes_total`.
         buckets: runs by bucket, most used first.
+        engine: what runs it now; "" where that is not told, as of a whole fused ensemble.
         parts_ms: milliseconds per request by part; see `INSTANCE_PARTS`, `EXECUTOR_PARTS`. Empty
             where no request came, as `steps_ms`.
         steps_ms: of a fused ensemble, by step.
@@ -47,6 +48,7 @@ class ModelNumbers:
     run_ms: float | None
     sizes: Mapping[str, Sequence[tuple[int, float]]]
     buckets: Sequence[tuple[str, float]]
+    engine: str
     parts_ms: Mapping[str, float]
     steps_ms: Mapping[str, float]
 
@@ -72,6 +74,7 @@ def _numbers(model: str, before: Reading, after: Reading) -> ModelNumbers:
     requests, failures = changed("requests"), changed("request_failures")
     rows, batches, runs = changed("rows"), changed("batches"), changed("sub_batches")
     real = changed("elements_real")
+    engines = after.by("ge_engine_info", "engine", model=model)
     parts = {part: changed(f"{part}_seconds") for part in (*INSTANCE_PARTS, *EXECUTOR_PARTS)}
     return ModelNumbers(
         model=model,
@@ -93,6 +96,7 @@ def _numbers(model: str, before: Reading, after: Reading) -> ModelNumbers:
             for axis in sorted(after.by("ge_row_sizes_total", "axis", model=model))
         },
         buckets=sorted(by("sub_batches", "bucket").items(), key=lambda item: (-item[1], item[0])),
+        engine=", ".join(sorted(name for name, on in engines.items() if on)),
         parts_ms=_per_request(parts, requests),
         steps_ms=_per_request(by("step_seconds", "step"), requests),
     )

@@ -107,6 +107,11 @@ class Session:
         return self._graph().packed
 
     @property
+    def engine(self) -> str:
+        """What runs the graph; see `Graph`."""
+        return self._graph().engine
+
+    @property
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes

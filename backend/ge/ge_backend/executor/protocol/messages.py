@@ -84,7 +84,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 15
+VERSION = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +150,7 @@ class Loaded:
     static_shapes: bool
     bucketed: bool
     packed: bool
+    engine: str
     fixed_shapes: tuple[dict[str, Shape], ...]
 
 

@@ -337,6 +337,7 @@ class StubHandler:
             static_shapes=graph.static_shapes,
             bucketed=graph.bucketed,
             packed=graph.packed,
+            engine=graph.engine,
             fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
 
