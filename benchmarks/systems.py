@@ -30,6 +30,7 @@ __all__ = [
     "OURS_OPENVINO",
     "OURS_PACKED",
     "RIVALS",
+    "UNASKED",
     "WIDTH",
     "System",
     "absent",
@@ -42,7 +43,9 @@ OURS_PACKED = "ge_packed"
 OURS_INLINE = "ge_inline"
 OURS_OPENVINO = "ge_openvino"
 OURS_BOUNDED = "ge_bounded"
-ALL_OURS = (OURS, OURS_PACKED, OURS_BOUNDED, OURS_INLINE, OURS_OPENVINO)
+# Those that run without an option of the benchmark.
+UNASKED = (OURS, OURS_PACKED, OURS_INLINE, OURS_OPENVINO)
+ALL_OURS = (*UNASKED, OURS_BOUNDED)
 RIVALS = ("one_forward", "pad_longest", "packed")
 CPP_ONNX = "cpp_onnx"
 ONNX_FILE = "model.onnx"
@@ -131,11 +134,10 @@ def systems(
     cores = cores or os.cpu_count() or 1
     layouts = dict.fromkeys(((1, cores), (cores, 1)) if device == "cpu" else ((instances, 1),))
     served = (
-        *(_ours(name, instances, preferred) for name in ALL_OURS),
+        *(_ours(name, instances, preferred) for name in (ALL_OURS if preferred else UNASKED)),
         *(System(name=r, instances=i, threads=t) for r in (*RIVALS, CPP_ONNX) for i, t in layouts),
     )
-    left_out = {*without, *([] if preferred else [OURS_BOUNDED])}
-    return tuple(system for system in served if system.name not in left_out)
+    return tuple(system for system in served if system.name not in without)
 
 
 def _ours(name: str, instances: int, preferred: int) -> System:

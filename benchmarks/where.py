@@ -20,7 +20,7 @@ from benchmarks.load import Report
 from benchmarks.mixes import MIXES
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import Served, Window, make_traffic, serve
-from benchmarks.systems import ALL_OURS, OURS, OURS_BOUNDED, System, systems
+from benchmarks.systems import OURS, UNASKED, System, systems
 
 __all__ = ["budget", "main", "sums"]
 
@@ -83,7 +83,7 @@ def main() -> None:
     """Load our backend and print the budget per mix."""
     parser = argparse.ArgumentParser(prog="where", description=__doc__)
     add = parser.add_argument
-    add("--system", choices=[name for name in ALL_OURS if name != OURS_BOUNDED], default=OURS)
+    add("--system", choices=UNASKED, default=OURS)
     add(
         "--engine",
         choices=tuple(ENGINES),
