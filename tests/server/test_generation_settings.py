@@ -69,8 +69,12 @@ def executions(host, model):
 
 
 def order_behind_a_blocker(client, model, *sampling):
-    """Return the order in which requests end that came while another one had the only place."""
-    client.ask(model=model, text_input="a", sampling={**GREEDY, "max_tokens": 240})
+    """Return the order in which requests end that came while another one had the only place.
+
+    The other one has it when its first text is here: two that come before a first step are sorted.
+    """
+    client.ask(model=model, text_input="a", stream=[True], sampling={**GREEDY, "max_tokens": 240})
+    client.next()
     for given in sampling:
         client.ask(model=model, text_input=PROMPTS[0], sampling={**GREEDY, **given})
     ended = []
