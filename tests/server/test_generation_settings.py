@@ -45,9 +45,10 @@ def writer(tmp_path_factory):
         (models / name / "config.pbtxt").write_text("\n".join(['backend: "ge"', *lines]))
         (models / name / "buckets.txt").write_text(BUCKETS)
     (models / "urgent" / "1").mkdir()
-    made = make_writer(models / "urgent" / "1")
-    for name in MODELS.keys() - {"urgent"}:
-        shutil.copytree(made.folder, models / name / "1")
+    made = make_writer(models / "urgent" / "1", positions=1024)
+    shutil.copytree(made.folder, models / "shortest" / "1")
+    (models / "swapping" / "1").mkdir()
+    make_writer(models / "swapping" / "1")  # the same weights; its buckets end at 256 tokens
     return made
 
 
@@ -73,7 +74,7 @@ def order_behind_a_blocker(client, model, *sampling):
 
     The other one has it when its first text is here: two that come before a first step are sorted.
     """
-    client.ask(model=model, text_input="a", stream=[True], sampling={**GREEDY, "max_tokens": 240})
+    client.ask(model=model, text_input="a", stream=[True], sampling={**GREEDY, "max_tokens": 1000})
     client.next()
     for given in sampling:
         client.ask(model=model, text_input=PROMPTS[0], sampling={**GREEDY, **given})
