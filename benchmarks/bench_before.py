@@ -29,7 +29,7 @@ from benchmarks.mixes import MIXES
 from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import POOL_ROWS, Traffic, make_traffic
-from benchmarks.systems import OURS, System, write_repository
+from benchmarks.systems import OURS, UNASKED, System, write_repository
 from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.directory import processes_of
 from ge_backend.tritonserver.options import free_ports
@@ -61,13 +61,14 @@ class _Side:
     """A running server of one tree, and what loads it."""
 
     name: str
+    model: str
     load: LoadProcess
     roles: Mapping[str, str]
 
     def measure(self, concurrency: int, round_number: int, seconds: float) -> Window:
         report = self.load.measure(
             Order(
-                model=OURS,
+                model=self.model,
                 mix=MIX,
                 concurrency=concurrency,
                 offset=37 * round_number % POOL_ROWS,
@@ -94,15 +95,16 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ge-before-")))
         trees = {BEFORE: stack.enter_context(_checked_out(options.commit, folder)), AFTER: ROOT}
         traffic = make_traffic(options.engine, [MIX], options.seed, folder)
-        models = folder / "models"
-        system = System(name=OURS, instances=options.instances)
-        write_repository(models, (system,), options.engine, traffic.encoder)
+        system = System(name=options.system, instances=options.instances)
+        write_repository(folder / "models", (system,), options.engine, traffic.encoder)
         sides = [
-            stack.enter_context(_served(name, tree, models, traffic, folder))
+            stack.enter_context(_served(name, tree, system.model, traffic, folder))
             for name, tree in trees.items()
         ]
         windows = list(_windows(sides, options))
-    print(f"\n{options.engine}, {MIXES[MIX].help}; {options.commit} before, this tree after")
+    print(
+        f"\n{options.system}, {options.engine}, {MIXES[MIX].help}; {options.commit} before, this tree after"
+    )
     print("\n".join(lines(windows)))
 
 
@@ -162,8 +164,8 @@ def _checked_out(commit: str, folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _served(name: str, tree: Path, models: Path, traffic: Traffic, folder: Path) -> Iterator[_Side]:
-    """Serve the models with the backend of one tree, by this interpreter and its packages."""
+def _served(name: str, tree: Path, model: str, traffic: Traffic, folder: Path) -> Iterator[_Side]:
+    """Serve a model with the backend of one tree, by this interpreter and its packages."""
     http, grpc, metrics = free_ports(3)
     # Costs are measured anew: what one side keeps is not for the other.
     environment = {
@@ -173,7 +175,7 @@ def _served(name: str, tree: Path, models: Path, traffic: Traffic, folder: Path)
         "GE_WARMUP": "on",
     }
     command = [
-        *(sys.executable, "-c", SERVE, "serve", f"--model-repository={models}"),
+        *(sys.executable, "-c", SERVE, "serve", f"--model-repository={folder / 'models'}"),
         *(f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"),
         f"--log-file={folder / f'{name}.log'}",
     ]
@@ -183,7 +185,7 @@ def _served(name: str, tree: Path, models: Path, traffic: Traffic, folder: Path)
             _wait(server, http)
             with LoadProcess(traffic.pools, "http", f"127.0.0.1:{http}") as load:
                 roles = {str(pid): role for pid, role in roles_of(_processes(server.pid)).items()}
-                yield _Side(name=name, load=load, roles=roles)
+                yield _Side(name=name, model=model, load=load, roles=roles)
         finally:
             server.terminate()
 
@@ -212,6 +214,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_before", description=__doc__)
     parser.add_argument("commit", help="whatever git knows, such as HEAD~20 or v0.1")
     parser.add_argument("--engine", choices=tuple(ENGINES), default="onnx")
+    parser.add_argument("--system", choices=UNASKED, default=OURS)
     parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 8, 32, 64])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--window", type=float, default=2.0, help="seconds per side and round")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.buckets import costs as module
-from ge_backend.buckets.costs import DynamicCosts, StaticCosts, element_costs
+from ge_backend.buckets.costs import DynamicCosts, StaticCosts, element_costs, packed_costs
 
 BUCKETS = st.tuples(st.integers(1, 8), st.integers(0, 20), st.integers(0, 20))
 TABLES = st.dictionaries(BUCKETS, st.integers(1, 1000).map(float), min_size=1, max_size=12)
@@ -179,3 +179,23 @@ def test_unmeasured_buckets_cost_their_elements_and_something_per_run():
     costs = element_costs([(1, 16), (4, 16)])
     assert costs[4, 16] - costs[1, 16] == 48
     assert costs[4, 16] < 4 * costs[1, 16]
+
+
+@given(TABLES)
+def test_packed_rows_cost_no_more_than_what_has_more_to_do(table):
+    """At least as many elements, in rows at least as long: whatever the number of rows."""
+
+    def as_long(one, other):
+        return math.prod(one[1:]) >= math.prod(other[1:]) and math.prod(one) >= math.prod(other)
+
+    assert packed_costs(table) == {
+        bucket: min(cost for other, cost in table.items() if as_long(other, bucket))
+        for bucket in table
+    }
+
+
+def test_what_a_busy_machine_measured_of_packed_rows_is_bounded():
+    """Two runs were stopped in between; others that have as much to do say what they take."""
+    measured = {(1, 16): 2.0, (1, 64): 5.0, (4, 16): 20.0, (2, 32): 4.9, (4, 64): 15.0}
+    measured |= {(8, 32): 60.0, (16, 16): 14.0}
+    assert packed_costs(measured) == measured | {(4, 16): 4.9, (8, 32): 15.0}

@@ -327,6 +327,13 @@ def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
     assert costs.bucket(1, (99,)) == (1, 99)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_without_padding_are_bounded_by_what_has_as_many_elements(packed):
+    """Two rows of 8 are 16 elements; where rows are padded, one row of 16 says nothing of them."""
+    costs = cost_model(served(packed=packed), {(2, 8): 90.0, (1, 16): 40.0})
+    assert costs.cost(2, (8,)) == (40.0 if packed else 90.0)
+
+
 @pytest.mark.parametrize("bucketed", [False, True])
 def test_nothing_runs_below_the_least_size(bucketed):
     """The graph takes no less, so what is shorter is padded, if only to that."""

@@ -12,14 +12,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Protocol
 
 from ge_backend.buckets.grid import Bucket, covers, label
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.tensors import Shape
 
-__all__ = ["CostModel", "DynamicCosts", "StaticCosts", "element_costs"]
+__all__ = ["CostModel", "DynamicCosts", "StaticCosts", "element_costs", "packed_costs"]
 
 # What a run costs beside its elements when nothing was measured, in elements.
 RUN_OVERHEAD_ELEMENTS = 64
@@ -66,6 +66,26 @@ class CostModel(Protocol):
 def element_costs(buckets: list[Bucket]) -> dict[Bucket, float]:
     """Return costs for buckets that were not measured: one nanosecond per element and per run."""
     return {bucket: float(math.prod(bucket) + RUN_OVERHEAD_ELEMENTS) for bucket in buckets}
+
+
+def packed_costs(table: Mapping[Bucket, float]) -> dict[Bucket, float]:
+    """Return a table of packed rows in which nothing costs more than what has more to do.
+
+    Rows lie end to end, so a run has at least as much to do as another if it has as many elements
+    in rows as long. A measurement is wrong by what came between, which makes it longer: the least
+    of all that have more to do is nearer to the truth than any of them alone.
+    """
+    totals = sorted({math.prod(bucket) for bucket in table})
+    least = [math.inf] * len(totals)
+    bounded: dict[Bucket, float] = {}
+    longest_first = sorted(table, key=_row_elements, reverse=True)
+    for _, group in groupby(longest_first, key=_row_elements):
+        places = {bucket: bisect_left(totals, math.prod(bucket)) for bucket in group}
+        for bucket, place in places.items():
+            least[place] = min(least[place], table[bucket])
+        least = list(accumulate(reversed(least), min))[::-1]
+        bounded |= {bucket: least[place] for bucket, place in places.items()}
+    return bounded
 
 
 @dataclass(slots=True)
@@ -238,6 +258,10 @@ class DynamicCosts(CostModel):
         xs = sorted(points)
         costs = list(accumulate((points[x] for x in reversed(xs)), min))
         return xs, costs[::-1]
+
+
+def _row_elements(bucket: Bucket) -> int:
+    return math.prod(bucket[1:])
 
 
 def _rounded_up(values: list[int], size: int) -> int:

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from ge_backend.buckets.bucketed import BucketedCosts
 from ge_backend.buckets.corrected import CorrectedCosts
-from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts, element_costs
+from ge_backend.buckets.costs import (
+    CostModel,
+    DynamicCosts,
+    StaticCosts,
+    element_costs,
+    packed_costs,
+)
 from ge_backend.buckets.grid import Bucket, covers, largest_buckets
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.device.files.model_file import model_files
@@ -162,6 +168,7 @@ def cost_model(
     seen = known_shapes(model.layout) if shapes is None else shapes
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
+        table = packed_costs(table) if packed else table
         if static_shapes:
             return StaticCosts(table)
         most = max(config.max_batch_size, 1)
