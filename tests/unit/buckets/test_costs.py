@@ -108,6 +108,13 @@ def test_dynamic_costs_are_linear_between_and_beyond_measured_points():
     assert costs.cost(7, (20,)) == 90
 
 
+def test_what_measured_slower_than_a_larger_run_counts_as_much_as_it():
+    """Fewer elements or fewer rows cost no more: something came between when they were measured."""
+    costs = DynamicCosts({(1, 10): 50.0, (1, 20): 30.0, (4, 10): 20.0, (4, 20): 60.0}, 4)
+    assert [costs.cost(rows, (10,)) for rows in (1, 2, 4)] == [20, 20, 20]
+    assert [costs.cost(rows, (20,)) for rows in (1, 4)] == [30, 60]
+
+
 def test_a_run_of_several_rows_has_no_more_elements_than_allowed():
     """Beyond them a run costs without limit; one row is always possible, however long."""
     costs = DynamicCosts({(1, 10): 10.0, (4, 10): 20.0}, 8, 40)

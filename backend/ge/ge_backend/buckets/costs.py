@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 from typing import Protocol
@@ -83,7 +83,7 @@ def packed_costs(table: Mapping[Bucket, float]) -> dict[Bucket, float]:
         places = {bucket: bisect_left(totals, math.prod(bucket)) for bucket in group}
         for bucket, place in places.items():
             least[place] = min(least[place], table[bucket])
-        least = list(accumulate(reversed(least), min))[::-1]
+        least = _no_dearer(least)
         bounded |= {bucket: least[place] for bucket, place in places.items()}
     return bounded
 
@@ -168,8 +168,8 @@ class DynamicCosts(CostModel):
     """For engines that run any shape: interpolated between measured points.
 
     Between two points the cost is linear in the product of the sizes, and linear in rows; beyond
-    the last point it goes on in proportion. Where a smaller shape measured slower than a larger
-    one, which is noise, it counts as much as the larger one.
+    the last point it goes on in proportion. Where a smaller shape or fewer rows measured slower
+    than larger or more, which is noise, they count as much as these.
 
     Attributes:
         max_rows: the most rows of a run.
@@ -230,8 +230,7 @@ class DynamicCosts(CostModel):
             if len(self._by_sizes) >= REMEMBERED_SIZES:
                 self._by_sizes.clear()
             elements = math.prod(sizes)
-            curves = (_interpolate(xs, ys, elements) for xs, ys in self._curves)
-            measured = list(accumulate(curves, max))
+            measured = _no_dearer([_interpolate(xs, ys, elements) for xs, ys in self._curves])
             most = self._most_rows(elements)
             steps = [
                 (step, _interpolate(self._rows, measured, step))
@@ -256,8 +255,12 @@ class DynamicCosts(CostModel):
                 elements = math.prod(bucket[1:])
                 points[elements] = max(cost, points.get(elements, 0.0))
         xs = sorted(points)
-        costs = list(accumulate((points[x] for x in reversed(xs)), min))
-        return xs, costs[::-1]
+        return xs, _no_dearer([points[x] for x in xs])
+
+
+def _no_dearer(costs: Sequence[float]) -> list[float]:
+    """Return costs of ascending work, none above one that comes later."""
+    return list(accumulate(reversed(costs), min))[::-1]
 
 
 def _row_elements(bucket: Bucket) -> int:
