@@ -102,9 +102,8 @@ def main() -> None:
             for name, tree in trees.items()
         ]
         windows = list(_windows(sides, options))
-    print(
-        f"\n{options.system}, {options.engine}, {MIXES[MIX].help}; {options.commit} before, this tree after"
-    )
+    served = f"{options.system}, {options.engine}, {MIXES[MIX].help}"
+    print(f"\n{served}; {options.commit} before, this tree after")
     print("\n".join(lines(windows)))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.buckets import costs as module
-from ge_backend.buckets.costs import DynamicCosts, StaticCosts, element_costs, packed_costs
+from ge_backend.buckets.costs import DynamicCosts, StaticCosts, bounded_costs, element_costs
 
 BUCKETS = st.tuples(st.integers(1, 8), st.integers(0, 20), st.integers(0, 20))
 TABLES = st.dictionaries(BUCKETS, st.integers(1, 1000).map(float), min_size=1, max_size=12)
@@ -108,13 +108,6 @@ def test_dynamic_costs_are_linear_between_and_beyond_measured_points():
     assert costs.cost(7, (20,)) == 90
 
 
-def test_what_measured_slower_than_a_larger_run_counts_as_much_as_it():
-    """Fewer elements or fewer rows cost no more: something came between when they were measured."""
-    costs = DynamicCosts({(1, 10): 50.0, (1, 20): 30.0, (4, 10): 20.0, (4, 20): 60.0}, 4)
-    assert [costs.cost(rows, (10,)) for rows in (1, 2, 4)] == [20, 20, 20]
-    assert [costs.cost(rows, (20,)) for rows in (1, 4)] == [30, 60]
-
-
 def test_a_run_of_several_rows_has_no_more_elements_than_allowed():
     """Beyond them a run costs without limit; one row is always possible, however long."""
     costs = DynamicCosts({(1, 10): 10.0, (4, 10): 20.0}, 8, 40)
@@ -188,21 +181,27 @@ def test_unmeasured_buckets_cost_their_elements_and_something_per_run():
     assert costs[4, 16] < 4 * costs[1, 16]
 
 
+@given(TABLES, TABLES)
+def test_padded_rows_cost_no_more_than_a_bucket_that_covers_them(table, others):
+    """In every dimension; nothing else says anything of them."""
+    assert bounded_costs(table, others, packed=False) == {
+        bucket: min(cost, cheapest(others, bucket[0], bucket[1:])) for bucket, cost in table.items()
+    }
+
+
 @given(TABLES)
 def test_packed_rows_cost_no_more_than_what_has_more_to_do(table):
     """At least as many elements, in rows at least as long: whatever the number of rows."""
-
-    def as_long(one, other):
-        return math.prod(one[1:]) >= math.prod(other[1:]) and math.prod(one) >= math.prod(other)
-
-    assert packed_costs(table) == {
-        bucket: min(cost for other, cost in table.items() if as_long(other, bucket))
-        for bucket in table
-    }
+    least = bounded_costs(table, table, packed=True)
+    assert all(least[bucket] <= cost for bucket, cost in table.items())
+    for one, other in itertools.permutations(table, 2):
+        if math.prod(one[1:]) >= math.prod(other[1:]) and math.prod(one) >= math.prod(other):
+            assert least[one] >= least[other]
 
 
 def test_what_a_busy_machine_measured_of_packed_rows_is_bounded():
     """Two runs were stopped in between; others that have as much to do say what they take."""
     measured = {(1, 16): 2.0, (1, 64): 5.0, (4, 16): 20.0, (2, 32): 4.9, (4, 64): 15.0}
     measured |= {(8, 32): 60.0, (16, 16): 14.0}
-    assert packed_costs(measured) == measured | {(4, 16): 4.9, (8, 32): 15.0}
+    expected = measured | {(4, 16): 4.9, (8, 32): 15.0}
+    assert bounded_costs(measured, measured, packed=True) == expected

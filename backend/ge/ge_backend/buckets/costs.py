@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Protocol
 
 from ge_backend.buckets.grid import Bucket, covers, label
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.tensors import Shape
 
-__all__ = ["CostModel", "DynamicCosts", "StaticCosts", "element_costs", "packed_costs"]
+__all__ = ["CostModel", "DynamicCosts", "StaticCosts", "bounded_costs", "element_costs"]
 
 # What a run costs beside its elements when nothing was measured, in elements.
 RUN_OVERHEAD_ELEMENTS = 64
@@ -68,24 +68,20 @@ def element_costs(buckets: list[Bucket]) -> dict[Bucket, float]:
     return {bucket: float(math.prod(bucket) + RUN_OVERHEAD_ELEMENTS) for bucket in buckets}
 
 
-def packed_costs(table: Mapping[Bucket, float]) -> dict[Bucket, float]:
-    """Return a table of packed rows in which nothing costs more than what has more to do.
+def bounded_costs(
+    costs: Mapping[Bucket, float], by: Mapping[Bucket, float], *, packed: bool
+) -> dict[Bucket, float]:
+    """Return costs none of which is above that of a bucket with at least as much to do.
 
-    Rows lie end to end, so a run has at least as much to do as another if it has as many elements
-    in rows as long. A measurement is wrong by what came between, which makes it longer: the least
-    of all that have more to do is nearer to the truth than any of them alone.
+    What comes between makes a measurement longer, never shorter: the least of many is nearest to
+    the truth. Packed rows lie end to end, so there a bucket with as many elements has as much to
+    do, if its rows are as long; where rows are padded it is one that covers the other.
     """
-    totals = sorted({math.prod(bucket) for bucket in table})
-    least = [math.inf] * len(totals)
-    bounded: dict[Bucket, float] = {}
-    longest_first = sorted(table, key=_row_elements, reverse=True)
-    for _, group in groupby(longest_first, key=_row_elements):
-        places = {bucket: bisect_left(totals, math.prod(bucket)) for bucket in group}
-        for bucket, place in places.items():
-            least[place] = min(least[place], table[bucket])
-        least = _no_dearer(least)
-        bounded |= {bucket: least[place] for bucket, place in places.items()}
-    return bounded
+    as_much = _as_long if packed else covers
+    return {
+        bucket: min([cost, *(by[other] for other in by if as_much(other, bucket))])
+        for bucket, cost in costs.items()
+    }
 
 
 @dataclass(slots=True)
@@ -168,8 +164,8 @@ class DynamicCosts(CostModel):
     """For engines that run any shape: interpolated between measured points.
 
     Between two points the cost is linear in the product of the sizes, and linear in rows; beyond
-    the last point it goes on in proportion. Where a smaller shape or fewer rows measured slower
-    than larger or more, which is noise, they count as much as these.
+    the last point it goes on in proportion. Where a smaller shape measured slower than a larger
+    one, which is noise, it counts as much as the larger one.
 
     Attributes:
         max_rows: the most rows of a run.
@@ -230,7 +226,8 @@ class DynamicCosts(CostModel):
             if len(self._by_sizes) >= REMEMBERED_SIZES:
                 self._by_sizes.clear()
             elements = math.prod(sizes)
-            measured = _no_dearer([_interpolate(xs, ys, elements) for xs, ys in self._curves])
+            curves = (_interpolate(xs, ys, elements) for xs, ys in self._curves)
+            measured = list(accumulate(curves, max))
             most = self._most_rows(elements)
             steps = [
                 (step, _interpolate(self._rows, measured, step))
@@ -255,16 +252,14 @@ class DynamicCosts(CostModel):
                 elements = math.prod(bucket[1:])
                 points[elements] = max(cost, points.get(elements, 0.0))
         xs = sorted(points)
-        return xs, _no_dearer([points[x] for x in xs])
+        costs = list(accumulate((points[x] for x in reversed(xs)), min))
+        return xs, costs[::-1]
 
 
-def _no_dearer(costs: Sequence[float]) -> list[float]:
-    """Return costs of ascending work, none above one that comes later."""
-    return list(accumulate(reversed(costs), min))[::-1]
-
-
-def _row_elements(bucket: Bucket) -> int:
-    return math.prod(bucket[1:])
+def _as_long(one: Bucket, other: Bucket) -> bool:
+    row, rows = math.prod(one[1:]), one[0]
+    other_row, other_rows = math.prod(other[1:]), other[0]
+    return row >= other_row and rows * row >= other_rows * other_row
 
 
 def _rounded_up(values: list[int], size: int) -> int:

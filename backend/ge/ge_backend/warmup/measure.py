@@ -16,10 +16,10 @@ from ge_backend.buckets.costs import (
     CostModel,
     DynamicCosts,
     StaticCosts,
+    bounded_costs,
     element_costs,
-    packed_costs,
 )
-from ge_backend.buckets.grid import Bucket, covers, largest_buckets
+from ge_backend.buckets.grid import Bucket, largest_buckets
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.device.files.model_file import model_files
 from ge_backend.errors import Cancelled, GraphFailed
@@ -49,8 +49,9 @@ SAMPLED_SIZES = 3
 
 
 def kept_costs(model: ShapedModel) -> dict[Bucket, float]:
-    """Return what warm-up of this graph on this machine measured before, by bucket."""
-    return model.store.costs(cost_key(model))
+    """Return what warm-up of this graph on this machine measured before, by bucket; bounded."""
+    kept = model.store.costs(cost_key(model))
+    return bounded_costs(kept, kept, packed=model.session.packed)
 
 
 def measured_anew(model: ShapedModel) -> dict[Bucket, float]:
@@ -58,8 +59,9 @@ def measured_anew(model: ShapedModel) -> dict[Bucket, float]:
     effort = Effort(repeats=model.config.warmup_repeats)
     costs = warm_up(model.session, model.layout, model.grid.entries, effort)
     key = cost_key(model)
-    model.store.keep_costs(key, {**model.store.costs(key), **costs})
-    return costs
+    kept = {**model.store.costs(key), **costs}
+    model.store.keep_costs(key, kept)
+    return bounded_costs(costs, kept, packed=model.session.packed)
 
 
 def estimated_costs(model: ShapedModel) -> dict[Bucket, float]:
@@ -110,7 +112,7 @@ def measured_costs(
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
         model.store.keep_costs(key, costs)
-    return _completed(entries, costs)
+    return _completed(entries, bounded_costs(costs, costs, packed=session.packed))
 
 
 def added_costs(
@@ -122,7 +124,7 @@ def added_costs(
     """Prepare the buckets that a model is to have from now on, and return the costs of them all.
 
     They are measured beside traffic, which makes them look slow. So none costs more than a known
-    one that covers it: else the planner would never choose it.
+    one with as much to do: else the planner would never choose it.
 
     Raises:
         Cancelled: `stopped` said so before all were prepared.
@@ -146,10 +148,7 @@ def added_costs(
     if len(measured) < len(to_measure):
         failed = len(to_measure) - len(measured)
         raise GraphFailed(f"{failed} of {len(to_measure)} new buckets cannot be run")
-    bounded = {
-        bucket: min([cost, *(known[other] for other in known if covers(other, bucket))])
-        for bucket, cost in measured.items()
-    }
+    bounded = bounded_costs(measured, known, packed=session.packed)
     completed = _completed([*known, *fresh], {**known, **bounded})
     return {bucket: completed[bucket] for bucket in buckets}
 
@@ -168,7 +167,6 @@ def cost_model(
     seen = known_shapes(model.layout) if shapes is None else shapes
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
-        table = packed_costs(table) if packed else table
         if static_shapes:
             return StaticCosts(table)
         most = max(config.max_batch_size, 1)
