@@ -148,6 +148,7 @@ def models(tmp_path_factory):
     write_model(models, "strict", BATCHED + MEAN + short, masked_mean())
     write_ensemble(models, "forked", ensemble(("average", {"ids": "IDS"}, {"y": "sum"}), STRICT))
     write_model(models, "forked_fused", parameters(fuse="forked"))
+    write_model(models, "forked_less", less + parameters(fuse="forked"))
     write_model(models, "fused_inline", parameters(fuse="piped", executor="inline"))
     one = f'{BATCHED} input [ {{ name: "IDS" data_type: TYPE_INT64 {RAGGED} }} ] '
     one += f'output [ {{ name: "diff" {VECTOR} }} ] instance_group [ {{ count: 2 }} ] {DYNAMIC}'
@@ -290,6 +291,13 @@ def test_a_step_that_a_request_does_not_need_does_not_refuse_it(client, model):
     assert found.as_numpy("diff") is None
     (refused,) = together(client, model, [ids])
     assert "the largest bucket is 4" in refused.message()
+
+
+def test_a_step_to_an_output_that_is_left_out_refuses_nobody(client):
+    """The fused model declares the other step's output alone, and nobody can ask for more."""
+    ids = np.array([[1, 2, 3, 4, 5, 6]])
+    (found,) = together(client, "forked_less", [ids])
+    np.testing.assert_allclose(found.as_numpy("sum"), TABLE[ids].mean(axis=1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", ["labelled", "labelled_fused", "labelled_less"])

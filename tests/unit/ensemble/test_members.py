@@ -69,6 +69,22 @@ def test_steps_are_found_beside_the_ensemble(repository, version, served):
     check_members(found, own(found), configs(found))
 
 
+def test_what_leads_only_to_outputs_that_are_left_out_is_no_step(repository):
+    """As for the host's ensemble, of which nobody asks for them."""
+    other = """{ model_name: "third" model_version: -1 input_map { key: "x" value: "m" }
+      output_map { key: "y" value: "Z" } }"""
+    more = 'output [ { name: "Z" data_type: TYPE_FP32 dims: [ 2 ] },'
+    write(repository / "third", f'backend: "ge" {STEP}')
+    text = ensemble().replace("step [", f"step [ {other},").replace("output [", more, 1)
+    found = read(repository, text)
+    assert [step.model for step in found.dag.steps] == ["first", "third", "second"]
+    less = found.leading_to(["Y"])
+    assert [step.model for step in less.dag.steps] == ["first", "second"]
+    assert [folder.path.name for folder in less.folders] == ["first", "second"]
+    assert less.dag.outputs == ("Y",)
+    assert less.dag.needed(["Y"]) == {0, 1}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

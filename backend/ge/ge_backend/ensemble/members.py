@@ -28,6 +28,13 @@ class Ensemble:
     document: Mapping[str, object]
     folders: tuple[ModelFolder, ...]
 
+    def leading_to(self, outputs: Sequence[str]) -> Ensemble:
+        """Return it with these outputs alone, and the steps that run for who gets no others."""
+        kept = sorted(self.dag.needed(outputs))
+        steps = tuple(self.dag.steps[place] for place in kept)
+        dag = replace(self.dag, steps=steps, outputs=tuple(outputs))
+        return replace(self, dag=dag, folders=tuple(self.folders[place] for place in kept))
+
 
 def read_ensemble(repository: Path, name: str) -> Ensemble:
     """Return the ensemble `name` of a model repository.

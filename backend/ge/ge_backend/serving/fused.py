@@ -62,23 +62,26 @@ def open_fused(
     *,
     on_restart: Callable[[str], None],
 ) -> tuple[EnsembleRunner, list[Learner]]:
-    """Load every step of the ensemble that `config.fuse` names, on the devices of the steps.
+    """Load the ensemble that `config.fuse` names, each step on its own devices.
+
+    Steps that lead only to outputs that `config` leaves out are not loaded.
 
     Raises:
         GeError: a step cannot be served, or both ends of a tensor do not agree; says which.
     """
     _refuse_sequences(config)
-    ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
+    whole = read_ensemble(config.directory.parent.parent, config.fuse)
+    ensemble = whole.leading_to([tensor.name for tensor in config.outputs])
+    dag = ensemble.dag
     steps = _configured(ensemble, config)
     check_members(ensemble, config, steps)
-    dag = replace(ensemble.dag, outputs=tuple(tensor.name for tensor in config.outputs))
     pipelines: list[Pipeline] = []
     learners: list[Learner] = []
     with contextlib.ExitStack() as opened:
         for own in steps:
-            log.info("ensemble %s: step %s", ensemble.dag.name, own.name)
+            log.info("ensemble %s: step %s", dag.name, own.name)
             served_as = f"{config.name}/{own.name}"
-            with _named(ensemble.dag.name, own.name):
+            with _named(dag.name, own.name):
                 pipeline, learner = open_model(
                     own,
                     recorder.labelled(model=served_as),
