@@ -150,6 +150,8 @@ def models(tmp_path_factory):
     write_model(models, "forked_fused", parameters(fuse="forked"))
     write_model(models, "forked_less", less + parameters(fuse="forked"))
     write_model(models, "fused_inline", parameters(fuse="piped", executor="inline"))
+    live = "sequence_batching { oldest { max_candidate_sequences: 4 } } "
+    write_model(models, "fused_live", live + parameters(fuse="piped"))
     one = f'{BATCHED} input [ {{ name: "IDS" data_type: TYPE_INT64 {RAGGED} }} ] '
     one += f'output [ {{ name: "diff" {VECTOR} }} ] instance_group [ {{ count: 2 }} ] {DYNAMIC}'
     write_model(models, "fused_one", one + parameters(fuse="piped"))
@@ -252,6 +254,18 @@ def test_a_fused_model_completes_itself_from_the_ensemble(client):
     assert [tensor["name"] for tensor in config["input"]] == ["IDS"]
     assert [tensor["name"] for tensor in config["output"]] == ["sum", "diff"]
     assert config["max_batch_size"] == 8
+
+
+def test_a_fused_model_with_sequences_completes_itself(client):
+    """The host keeps each one's steps in order; nothing is carried from one to the next."""
+    assert client.get_model_config("fused_live").config.max_batch_size == 8
+    for length in (1, 2, 3):
+        ids = np.ones((1, length), np.int64)
+        item = grpcclient.InferInput("IDS", [1, length], "INT64")
+        item.set_data_from_numpy(ids)
+        flags = {"sequence_start": length == 1, "sequence_end": length == 3}
+        answer = client.infer("fused_live", [item], sequence_id=7, **flags)
+        np.testing.assert_allclose(answer.as_numpy("sum"), expected(ids)["sum"], rtol=1e-4)
 
 
 def test_unequal_requests_share_the_batches_of_a_model_that_completes_itself(client):

@@ -77,6 +77,12 @@ def test_unequal_requests_share_batches_where_that_is_left_to_us(tmp_path, rows,
     assert document["input"][0].get("allow_ragged_batch", False) is ragged
 
 
+@pytest.mark.parametrize("own", ["", "sequence_batching { oldest {} }"])
+def test_batches_are_dynamic_unless_they_are_of_sequences(tmp_path, own):
+    """The host takes one of the two, and of a configuration with both nothing that we filled in."""
+    assert ("dynamic_batching" in completed(tmp_path, own=own)) is (not own)
+
+
 @pytest.mark.parametrize("step", [STEP, f"{STEP} {OUTPUT}"], ids=["completed", "declared"])
 def test_a_step_that_cannot_be_opened_is_named(tmp_path, step):
     """With the ensemble that it is in: its file's path alone would not tell whose step it is."""

@@ -49,7 +49,8 @@ def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, A
     _as_numbers(whole)
     _take_labels_over(whole["output"], ensemble, declared=bool(document.get("output")))
     if int(whole.get("max_batch_size", 0)):
-        whole.setdefault("dynamic_batching", {})
+        if "sequence_batching" not in whole:  # the host drops what has both
+            whole.setdefault("dynamic_batching", {})
         if not document.get("input"):
             _make_ragged(whole["input"])
     return whole
