@@ -523,3 +523,13 @@ def test_an_executor_that_dies_while_no_sequence_lives_costs_none(client, server
         assert step(client, "dying", sequence, 5, start=True) == 5
     for sequence in (11, 12):
         assert step(client, "dying", sequence, 1, end=True) == 6
+
+
+def test_sequences_begin_with_the_value_that_was_loaded(client, server, models):
+    """Its file written over or gone, and an executor killed: until the model is loaded again."""
+    file = models / "from_file" / "initial_state" / "ten"
+    for replacement in (np.float32(99).tobytes(), b"", None):
+        file.unlink() if replacement is None else file.write_bytes(replacement)
+        assert step(client, "from_file", 1, 1, start=True, end=True) == 11
+        kill_executor(server)
+        assert step(client, "from_file", 1, 1, start=True, end=True) == 11

@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.config.model import ModelConfig
+from ge_backend.device.files.model_file import stamp_of
+from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.sequence_tensors import hidden_outputs
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
-from ge_backend.serving.connect import open_fleet
+from ge_backend.serving.connect import kept_files, open_fleet
 from ge_backend.serving.engine_choice import with_engine
 from ge_backend.serving.limits import learned_limits
 from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
@@ -143,6 +147,7 @@ def _policy(model: ShapedModel, fleet: Fleet) -> Policy:
 def keep_states(model: ShapedModel, on_lost: Callable[[], None]) -> None:
     """Have the session keep the states of the model's sequences, where it has any.
 
+    Of the files that these begin with a copy is kept, for executors that come after this one.
     Called once the model is compiled for its buckets; `on_lost` as for `Session.keep_states`.
     """
     batching = model.config.sequence
@@ -154,6 +159,12 @@ def keep_states(model: ShapedModel, on_lost: Callable[[], None]) -> None:
             hidden=_hidden(model),
             on_lost=on_lost,
         )
+        files = [Path(state.initial_file) for state in batching.states if state.initial_file]
+        if files:
+            place = Path(os.path.commonpath([file.parent for file in files]))
+            initial = ServedFiles(place, lambda: files, stamp_of(files))
+            initial.copy = kept_files(model.config, initial)
+            model.session.initial = initial
 
 
 def _hidden(model: ShapedModel) -> tuple[str, ...]:

@@ -1,12 +1,17 @@
 """Runs whose state stays in the executor between them."""
 
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from builders.null_models import order, running, sums, write_null
 from ge_backend.config.sequence_batching import State
+from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import ExecutorLost, ModelError, OutOfMemory, ProtocolError, StateLost
+from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.tensors import DATA_TYPES
 
@@ -141,6 +146,34 @@ def test_a_bad_initial_value_is_refused(bench, accumulator, tmp_path):
     missing = replace(STATE, initial_file=str(tmp_path / "gone"))
     with pytest.raises(ModelError, match="gone"):
         bench.session(accumulator).keep_states([missing], 1, batched=True, hidden=[])
+
+
+def test_sequences_begin_with_the_value_that_was_loaded(bench, accumulator, tmp_path):
+    """Its file is read again from a copy, once something else lies in its place."""
+    file, copy = tmp_path / "states" / "ten", tmp_path / "kept" / "ten"
+    for path in (file, copy):
+        path.parent.mkdir()
+        path.write_bytes(np.float32(10).tobytes())
+    session = bench.session(accumulator)
+    starting = replace(STATE, initial_file=str(file))
+    session.keep_states([starting], 4, batched=True, hidden=["h_next"])
+    session.initial = ServedFiles(
+        file.parent, lambda: [file], stamp_of([file]), Copied(copy.parent)
+    )
+    assert step(session, [1], [0], starting=[0]) == [13]
+    file.write_bytes(b"another")
+    bench.cut()
+    assert step(session, [1], [0], starting=[0]) == [13]
+    session.close()
+    assert not copy.exists()
+
+
+@dataclass
+class Copied:
+    folder: Path
+
+    def close(self):
+        shutil.rmtree(self.folder)
 
 
 def test_sessions_have_slots_of_their_own(bench, accumulator, session):

@@ -50,6 +50,10 @@ class Session:
         priority: of its runs among those of all sessions; 1 is the highest.
         served_as: the model's name in the executor's timeline.
 
+    Attributes:
+        served: the graph's files.
+        initial: those of the initial values of states; None where there are none.
+
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
         ExecutorLost: the executor died twice over loading it.
@@ -67,6 +71,7 @@ class Session:
     ) -> None:
         self.source = source
         self.served = ServedFiles(Path(source.path).parent, source.files, source.stamp)
+        self.initial: ServedFiles | None = None
         self.arena = Arena(arena_bytes)
         self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
@@ -292,6 +297,8 @@ class Session:
         self._drop()
         self.arena.close()
         self.served.close()
+        if self.initial is not None:
+            self.initial.close()
 
     def _live(self) -> ExecutorConnection:
         """Return the connection, opening a new one after a loss."""
@@ -322,11 +329,24 @@ class Session:
         if self._compiled is not None:
             self._ask_once(connection, self._compiled, messages.Ok)
         if self._states is not None:
-            self._ask_once(connection, self._states, messages.Ok)
+            self._ask_once(connection, self._placed(self._states), messages.Ok)
         if self._tensors is not None:
             self._ask_once(connection, self._tensors, messages.TensorMemory)
         for prepared in self._prepared:
             self._ask_once(connection, prepared, messages.Prepared)
+
+    def _placed(self, asked: messages.KeepStates) -> messages.KeepStates:
+        """Return the message with the files of initial values where these are now."""
+        if self.initial is None:
+            return asked
+        place, folder = self.initial.place, self.initial.folder()
+        states = tuple(
+            replace(state, initial_file=str(folder / Path(state.initial_file).relative_to(place)))
+            if state.initial_file
+            else state
+            for state in asked.states
+        )
+        return replace(asked, states=states)
 
     def _attach(self, connection: ExecutorConnection) -> None:
         try:
