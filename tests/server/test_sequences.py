@@ -101,6 +101,9 @@ def models(tmp_path_factory):
     write_model(
         models, "idle", f"max_batch_size: 1 {VALUE} {batching('direct {}', idle)}", accumulator()
     )
+    write_model(
+        models, "alone", f"max_batch_size: 1 {VALUE} {batching('direct {}')}", accumulator()
+    )
     starting = batching("direct {}", state=from_file("ten"))
     write_model(models, "from_file", f"max_batch_size: 2 {VALUE} {starting}", accumulator())
     (models / "from_file" / "initial_state").mkdir()
@@ -350,6 +353,17 @@ def test_an_idle_sequence_makes_room(client):
     assert step(client, "idle", 2, 7, start=True, end=True) == 7  # waits until 1 is given up
     with pytest.raises(InferenceServerException, match="START"):
         step(client, "idle", 1, 1)
+
+
+def test_a_first_step_that_finds_no_place_in_time_begins_nothing(client):
+    """The host refuses it, and the next one, which does not begin the sequence either."""
+    assert step(client, "alone", 1, 5, start=True) == 5
+    with pytest.raises(InferenceServerException, match="timeout of the") as caught:
+        client.infer("alone", tensor(7), sequence_id=2, sequence_start=True, timeout=100_000)
+    assert caught.value.status() == "StatusCode.UNAVAILABLE"
+    with pytest.raises(InferenceServerException, match="START"):
+        step(client, "alone", 2, 1)
+    assert step(client, "alone", 1, 1, end=True) == 6
 
 
 def test_places_without_a_step_are_not_computed(client, server):
