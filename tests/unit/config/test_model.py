@@ -527,10 +527,10 @@ def test_every_variable_begins_alike_and_is_used_once():
 
 
 def test_the_example_of_the_cpp_ge_backend_is_read():
-    """`device_ids` alone are NPUs; GE_DEVICE sends the model elsewhere, and the log says so."""
+    """`device_ids` alone are NPUs; GE_DEVICE, trimmed, sends it elsewhere, and the log says so."""
     config = read(parameters={"device_ids": "4,5"}, max_batch_size=64)
     assert (config.device, config.placement.devices) == ("npu:4", ("npu:4", "npu:5"))
-    config = read(parameters={"device_ids": "4,5"}, environment={"GE_DEVICE": "cpu"})
+    config = read(parameters={"device_ids": "4,5"}, environment={"GE_DEVICE": " cpu "})
     assert (config.device, len(config.notes)) == ("cpu", 1)
 
 

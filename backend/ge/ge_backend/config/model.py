@@ -289,7 +289,7 @@ def _read_model(
     placement = place(
         device=given.get("device", "").strip(),
         device_ids=given.get("device_ids", "").strip(),
-        forced=environment.get("GE_DEVICE", ""),
+        forced=environment.get("GE_DEVICE", "").strip(),
     )
     instances = len(instance_names(config))
     sequence = SequenceBatching.read(config, directory=directory)
