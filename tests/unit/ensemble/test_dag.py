@@ -72,6 +72,9 @@ def test_an_output_that_nobody_takes_is_allowed():
     ("config", "message"),
     [
         ({"name": "m"}, "'m' is no ensemble"),
+        (ensemble({"model_version": -1}), "a step of ensemble 'text' has no model_name"),
+        (ensemble(POOL) | {"input": [{}]}, "an input of ensemble 'text' has no name"),
+        (ensemble(POOL) | {"output": [{}]}, "an output of ensemble 'text' has no name"),
         (
             ensemble(TOKENIZE, POOL),
             "input 'x' of step 'pooling' takes tensor 'hidden', which nobody",

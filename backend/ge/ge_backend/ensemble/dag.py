@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ge_backend.config.required import required
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import DataType, Shape, agree
 
@@ -100,15 +101,16 @@ def read_dag(config: Mapping[str, Any]) -> Dag:
     """Return the ensemble that a model configuration (as the host's JSON gives it) describes.
 
     Raises:
-        ConfigError: it is no ensemble, a tensor is missing or written twice, or steps form a cycle.
+        ConfigError: it is no ensemble, something has no name, a tensor is missing or written twice,
+            or steps form a cycle.
     """
     name = str(config["name"])
     block = config.get("ensemble_scheduling")
     if not block or not block.get("step"):
         raise ConfigError(f"model {name!r} is no ensemble: its config.pbtxt has no step")
-    steps = tuple(_step(given) for given in block["step"])
-    inputs = tuple(str(tensor["name"]) for tensor in config.get("input", []))
-    outputs = tuple(str(tensor["name"]) for tensor in config.get("output", []))
+    steps = tuple(_step(name, given) for given in block["step"])
+    inputs = _names(config.get("input", []), f"an input of ensemble {name!r}")
+    outputs = _names(config.get("output", []), f"an output of ensemble {name!r}")
     _check_written(name, steps, inputs, outputs)
     return Dag(name=name, steps=_ordered(name, steps, inputs), inputs=inputs, outputs=outputs)
 
@@ -133,9 +135,13 @@ def shape_text(dims: Shape, *, batched: bool) -> str:
     return f"[{', '.join([*(['batch'] if batched else []), *map(str, dims)])}]"
 
 
-def _step(given: Mapping[str, Any]) -> Step:
+def _names(tensors: Iterable[Mapping[str, Any]], what: str) -> tuple[str, ...]:
+    return tuple(required(tensor, "name", what) for tensor in tensors)
+
+
+def _step(ensemble: str, given: Mapping[str, Any]) -> Step:
     return Step(
-        model=str(given["model_name"]),
+        model=required(given, "model_name", f"a step of ensemble {ensemble!r}"),
         version=int(given.get("model_version", -1)),
         inputs={str(key): str(value) for key, value in given.get("input_map", {}).items()},
         outputs={str(key): str(value) for key, value in given.get("output_map", {}).items()},
