@@ -188,6 +188,29 @@ def test_a_length_that_the_graph_lacks_is_told_with_its_limit(tmp_path, warmup):
     pipeline.close()
 
 
+def test_limits_are_kept_under_what_another_process_says_too(tmp_path, monkeypatch):
+    """Where nobody lists sizes, a rule makes them; its function has another address in each."""
+    (tmp_path / "model.onnx").write_bytes(with_positions())
+    ids = {"name": "ids", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
+    settings = {"executor": "inline", "warmup": "on", "max_length": "16"}
+    document = {
+        "name": "m",
+        "max_batch_size": 4,
+        "input": [ids],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
+        "parameters": {key: {"string_value": value} for key, value in settings.items()},
+    }
+    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    keys = []
+    monkeypatch.setattr(opening, "learned_limits", lambda model, key: keys.append(key) or {})
+    pipeline, learner = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+    learner.close()
+    pipeline.close()
+    (key,) = keys
+    assert [part for part in key if " at 0x" in part] == []
+    assert key[-3:-1] == ["rows 1,2,4", "length 16"]
+
+
 def step(pipeline, value, *, slot=0, starting=False):
     """Run one step of one sequence; return its answer, or its error."""
     request = check_request(0, {"x": np.full((1, 2), value, np.float32)}, pipeline.layout)

@@ -124,8 +124,9 @@ def _limited(model: ShapedModel) -> ShapedModel:
     """Return it with limits that the graph does not state; buckets have theirs anyway."""
     if model.session.static_shapes or model.session.bucketed or not model.config.warmup:
         return model
+    sizes = [f"{axis.name} {','.join(map(str, axis.values))}" for axis in model.grid.axes]
     # The last of it tells these from what was looked for above the largest bucket alone.
-    key = [*cost_key(model), *map(str, model.grid.axes), "from the largest bucket on"]
+    key = [*cost_key(model), *sizes, "from the largest bucket on"]
     limits = {**learned_limits(model, key), **model.layout.limits}
     return replace(model, layout=replace(model.layout, limits=limits))
 
