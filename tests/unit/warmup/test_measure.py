@@ -225,6 +225,7 @@ def test_only_new_buckets_are_measured(start):
         {"cost_ms": {"*": 0.1}},  # another file
         {"precision": "bf16"},
         {"threads": 2},
+        {"engine": "another"},  # that nobody has named: it was installed since
         {"placement": Placement(devices=("npu:0",))},
         {"machine": ["another"]},
         {"axes": ("width",)},
@@ -243,6 +244,8 @@ def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
         model = first.model(**change)
     elif "machine" in change:
         monkeypatch.setattr(measure, "_machine", lambda session: change["machine"])
+    elif "engine" in change:
+        monkeypatch.setattr(Session, "engine", change["engine"])
     elif change.keys() & {"axes", "sizes"}:
         model = replace(model, layout=replace(model.layout, **change))
     else:

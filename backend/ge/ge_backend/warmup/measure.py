@@ -190,7 +190,7 @@ def cost_key(model: ShapedModel) -> list[str]:
     return [
         *map(fingerprint, model_files(Path(session.source.path))),
         session.source.precision,
-        session.source.engine,
+        session.engine,
         str(session.source.threads),
         str(session.source.options),
         model.config.placement.kind,
