@@ -254,6 +254,21 @@ def test_a_choice_that_was_kept_before_answers_were_compared_is_made_anew(
     assert with_engine(config, store).engine == "onnxruntime"
 
 
+def test_an_engine_that_cannot_tell_which_axes_are_one_is_left_out(tmp_path, caplog):
+    """ONNX Runtime infers what the file does not say of an output; OpenVINO could pad nothing."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    model = graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [("x", TensorProto.FLOAT, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, [None, None])],
+    )
+    caplog.set_level("INFO")
+    assert with_engine(configured(tmp_path, model), Store(None)).engine == "onnxruntime"
+    assert "engine openvino is left out: it would pad no axis, where the first" in caplog.text
+    assert "pads length; name them with the parameters 'axes.<tensor>'" in caplog.text
+
+
 def test_ids_that_are_hashed_in_64_bits(tmp_path, monkeypatch, caplog):
     """OpenVINO computes them in 32, whatever the file says."""
     Engines(monkeypatch, lambda y: y)

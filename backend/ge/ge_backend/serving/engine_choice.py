@@ -158,6 +158,8 @@ def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Me
     session = open_session(config, config.device, on_restart=lambda: None)
     try:
         model = ShapedModel.of(config, session, store)
+        if first is not None:
+            _check_axes(model.layout, first.layout)
         buckets = first.buckets if first is not None else _samples(model.grid)
         effort = Effort(repeats=config.warmup_repeats)
         costs = warm_up(session, model.layout, buckets, effort)
@@ -167,6 +169,16 @@ def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Me
         return replace(found, differs=_differs(config, session, first))
     finally:
         session.close()
+
+
+def _check_axes(layout: Layout, first: Layout) -> None:
+    """See that an engine pads what the first one does: some infer names of axes, others do not."""
+    if layout.axes != first.axes:
+        own, others = (", ".join(each.axes) or "no axis" for each in (layout, first))
+        raise Unsupported(
+            f"it would pad {own}, where the first engine pads {others}; name them with the "
+            "parameters 'axes.<tensor>'"
+        )
 
 
 def _samples(grid: BucketGrid) -> Sequence[Bucket]:
