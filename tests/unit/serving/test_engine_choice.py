@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import DeviceUnavailable, GraphFailed
+from ge_backend.errors import DeviceUnavailable, ExecutorLost, GraphFailed, OutOfMemory
 from ge_backend.layout.layout import Layout
 from ge_backend.serving import engine_choice as choice
 from ge_backend.serving.engine_choice import described_choice, remembered_engine, with_engine
@@ -140,13 +140,24 @@ def test_engines_that_have_come_or_gone_are_measured_anew(config, tmp_path, monk
     assert len(measured.asked) == 4
 
 
-def test_an_engine_that_cannot_run_the_model_is_left_out(config, tmp_path, monkeypatch, caplog):
-    """Not installed, or lacking an operation."""
-    missing = DeviceUnavailable("not installed")
-    Measured(monkeypatch, onnxruntime={SMALL: 9.0}, openvino=missing)
+@pytest.mark.parametrize("kind", [DeviceUnavailable, ExecutorLost, OutOfMemory])
+def test_an_engine_that_cannot_run_the_model_is_left_out(config, monkeypatch, caplog, kind):
+    """Not installed, or it breaks its process, or wants more memory than there is."""
+    Measured(monkeypatch, onnxruntime={SMALL: 9.0}, openvino=kind("not here"))
     with caplog.at_level("INFO"):
         assert with_engine(config, Store(None)).engine == "onnxruntime"
-    assert "engine openvino is left out: not installed" in caplog.text
+    assert "engine openvino is left out: not here" in caplog.text
+
+
+def test_an_engine_for_which_the_pool_is_too_small_is_left_out(config, monkeypatch, caplog):
+    """Of the others one may have scratch that is not in the pool, as OpenVINO has."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    monkeypatch.setenv("GE_WORKSPACE_POOL", "64")
+    caplog.set_level("INFO")
+    assert with_engine(config, Store(None)).engine == "openvino"
+    assert "engine onnxruntime is left out: " in caplog.text
+    assert "more than the pool's 64 B" in caplog.text
 
 
 def test_where_none_can_be_measured_the_first_is_asked(config, monkeypatch):

@@ -15,7 +15,14 @@ from ge_backend.buckets.grid import Bucket, BucketGrid, label
 from ge_backend.config.engine_table import EngineRow, engines_for
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.model_file import find_model_file, model_files
-from ge_backend.errors import DeviceUnavailable, GeError, ModelError, Unsupported
+from ge_backend.errors import (
+    DeviceUnavailable,
+    ExecutorLost,
+    GeError,
+    ModelError,
+    OutOfMemory,
+    Unsupported,
+)
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
 from ge_backend.serving.connect import AUTO, open_session
@@ -35,6 +42,8 @@ SAMPLES = 4
 # By how much answers may differ, as a part of an output's largest number: FP32 is rounded
 # otherwise in every engine, and what is computed in 16 bits more so.
 CLOSE, ROUGH = 1e-2, 0.1
+# What an engine may be left out for; what is wrong with the configuration is so for all.
+LEFT_OUT = (DeviceUnavailable, ExecutorLost, ModelError, OutOfMemory, Unsupported)
 # Choices that were kept under another rule are made anew.
 RULE = "answers are compared"
 
@@ -78,7 +87,7 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
         asked = replace(config, engine=engine.name)
         try:
             found = _measured(asked, store, None if first is None else first[1])
-        except (DeviceUnavailable, ModelError, Unsupported) as error:
+        except LEFT_OUT as error:
             log.info("engine %s is left out: %s", engine.name, error)
             continue
         if first is None:
