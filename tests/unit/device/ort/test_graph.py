@@ -256,6 +256,19 @@ def test_scratch_is_measured_only_where_nothing_bounds_it(load, peaks, cores):
     assert graph.workspace_bytes({"x": (1, 513)}) == 8192
 
 
+def test_scratch_is_looked_for_once_where_nobody_tells_it(load, monkeypatch):
+    """As ONNX Runtime 1.23 does not: each further size would load the file once more, in vain."""
+    asked = []
+    monkeypatch.setattr(
+        onnx_graph, "peak_bytes", lambda path, runs: asked.append(path) or [0] * len(runs)
+    )
+    graph = load(RELU)
+    for rows in (4, 2, 1):
+        graph.prepare({"x": np.ones((rows, 512), np.float32)})
+    assert len(asked) == 1
+    assert graph.workspace_bytes({"x": (4, 512)}) == 0
+
+
 def test_sizes_that_make_no_sense_do_not_keep_the_largest_from_being_measured(load, peaks):
     """Half the rows are not what this graph's constant is for."""
     weight = helper.make_tensor("w", FLOAT, [16, 1], [2.0] * 16)

@@ -89,6 +89,7 @@ class OnnxGraph(Graph):
         narrow = open_session(source.path, source.threads or 1, provider, spin=False)
         self._threads = ThreadChoice(cores, source.threads, narrow, open_wide, unused_released)
         self._scratch = ScratchTable()
+        self._tells_scratch = True  # until ONNX Runtime has not, as before 1.31
         self.signature = signature_of(narrow, source.path)
         specs = (*self.signature.inputs, *self.signature.outputs)
         for spec in specs:
@@ -107,7 +108,7 @@ class OnnxGraph(Graph):
         It is measured in a session of its own, so only where no larger run bounds it: warm-up
         comes with the largest first. Some smaller sizes are measured along with it.
         """
-        if not self._scratch.bound(shapes_of(inputs)):
+        if self._tells_scratch and not self._scratch.bound(shapes_of(inputs)):
             self._measure_scratch(inputs)
             release_unused()  # two loads have left as much as the weights behind
 
@@ -143,6 +144,7 @@ class OnnxGraph(Graph):
         except GraphFailed:  # at one of the smaller sizes; else it fails again
             given = [inputs]
             peaks = self._peaks(given)
+        self._tells_scratch = any(peaks)
         for one, peak in zip(given, peaks, strict=True):
             self._scratch.add(shapes_of(one), peak)
 
