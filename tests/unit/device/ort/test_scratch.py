@@ -102,6 +102,18 @@ def test_a_profile_without_statistics_says_nothing(model, monkeypatch):
     assert peak_bytes(model, [run_of(1), run_of(2)]) == [0, 0]
 
 
+def test_where_no_profile_can_be_written_nothing_is_known(model, tmp_path, monkeypatch, caplog):
+    """A full disk, on which a profile has no end, is no reason not to measure a bucket."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert peak_bytes(model, [run_of(1), run_of(2)]) == [0, 0]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    loads = json.loads
+    monkeypatch.setattr(onnx_scratch.json, "loads", lambda text: loads(text[: len(text) // 2]))
+    assert peak_bytes(model, [run_of(1), run_of(2)]) == [0, 0]
+    told = [line for line in caplog.messages if "scratch memory is not measured" in line]
+    assert len(told) == 2
+
+
 def test_errors_are_passed_on_and_nothing_is_left(model, tmp_path, monkeypatch):
     """Of a run as of a file; no profile stays behind."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -10,6 +10,7 @@ with an arena of its own, and closed; that takes about as long as loading the mo
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ import onnxruntime
 from ge_backend.device.ort.session import open_profiled
 
 __all__ = ["peak_bytes"]
+
+log = logging.getLogger(__name__)
 
 Event = Mapping[str, Any]
 Run = Callable[[onnxruntime.InferenceSession], object]
@@ -36,13 +39,29 @@ def peak_bytes(path: str, runs: Sequence[Run]) -> list[int]:
     Raises:
         ModelError: the file cannot be loaded again.
     """
-    with tempfile.TemporaryDirectory(prefix="ge-profile-") as folder:
-        session = open_profiled(path, Path(folder) / "run")
-        for run in runs:
-            run(session)
-        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
-    profiles = _by_run(events)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ge-profile-") as folder:
+            session = open_profiled(path, Path(folder) / "run")
+            for run in runs:
+                run(session)
+            profiles = _by_run(_events(Path(session.end_profiling())))
+    except OSError as error:
+        log.warning("%s: scratch memory is not measured: %s", path, error)
+        profiles = []
     return _peaks(profiles) if len(profiles) == len(runs) else [0] * len(runs)
+
+
+def _events(profile: Path) -> list[Event]:
+    """Return what stands in a profile.
+
+    Raises:
+        OSError: it was not written to its end.
+    """
+    try:
+        events: list[Event] = json.loads(profile.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise OSError(f"its profile in {profile.parent.parent} has no end ({error})") from error
+    return events
 
 
 def _by_run(events: Sequence[Event]) -> list[list[Event]]:
