@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ge_backend.buckets import prune as prune_module
 from ge_backend.buckets.axis import listed_axis
 from ge_backend.buckets.grid import listed_grid, padded_elements, product_grid
 from ge_backend.buckets.prune import prune
@@ -81,13 +82,20 @@ def test_rows_that_no_bucket_has_are_split():
 
 
 def test_more_buckets_than_can_be_weighed_are_refused():
-    """Each shape of traffic looks at each bucket: that is refused, not begun."""
+    """Each one is weighed against each other one: that is refused, not begun."""
     grid = grid_of(range(1, 65), range(8, 513, 8))
-    with pytest.raises(
-        ConfigError, match=r"max_graphs.* 4096 buckets for 4096 shapes.* larger steps"
-    ):
+    with pytest.raises(ConfigError, match=r"max_graphs.* 4096 buckets, more .* larger steps"):
         prune(grid, 100)
     assert len(prune(grid, 100, {(3, 100): 1.0, (5, 9): 2.0}).entries) == 100
+
+
+def test_of_too_much_traffic_the_heaviest_counts(monkeypatch):
+    """A model that was loaded before there was traffic is loaded after it, too."""
+    monkeypatch.setattr(prune_module, "MOST_OFFERS", 2 * 3)
+    grid = grid_of((1,), (16, 32, 64))
+    traffic = {(1, 20): 0.1, (1, 10): 0.6, (1, 60): 0.3}
+    assert prune(grid, 2, traffic).entries == ((1, 16), (1, 64))
+    assert prune(grid, 2, {**traffic, (1, 20): 0.7}).entries == ((1, 32), (1, 64))
 
 
 def test_a_limit_below_what_coverage_needs_is_an_error():

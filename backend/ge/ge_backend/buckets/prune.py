@@ -36,17 +36,21 @@ def prune(
     Args:
         grid: the buckets.
         max_graphs: how many of them may stay.
-        traffic: weight by shape (rows, sizes); left out, every bucket is as likely as any other.
+        traffic: weight by shape (rows, sizes); left out, every bucket is as likely as any other. Of
+            more shapes than can be looked at the heaviest count.
 
     Raises:
         ConfigError: `max_graphs` is below what the coverage needs, or there are too many buckets.
     """
-    weights = dict.fromkeys(grid.entries, 1.0) if traffic is None else traffic
-    if len(weights) * len(grid.entries) > MOST_OFFERS:
+    most = MOST_OFFERS // len(grid.entries)
+    if traffic is None and len(grid.entries) > most:
         raise ConfigError(
-            f"max_graphs cannot choose from {len(grid.entries)} buckets for {len(weights)} shapes "
-            f"of traffic, more than {MOST_OFFERS} pairs of both; take larger steps, or fewer sizes"
+            f"max_graphs cannot choose from {len(grid.entries)} buckets, more than {MOST_OFFERS} "
+            "pairs of them; take larger steps, or fewer sizes"
         )
+    weights = dict.fromkeys(grid.entries, 1.0) if traffic is None else traffic
+    if len(weights) > most:
+        weights = dict(heapq.nlargest(most, weights.items(), key=lambda item: item[1]))
     needed = _needed(grid)
     if max_graphs < len(needed):
         raise ConfigError(
