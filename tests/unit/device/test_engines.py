@@ -150,6 +150,20 @@ def test_an_engine_that_refuses_this_very_file_leaves_it_to_the_next(two, source
     assert "engine fake is left out: such a bead has no hole" in caplog.text
 
 
+def test_an_engine_that_cannot_be_imported_leaves_the_file_to_the_next(
+    two, source, monkeypatch, tmp_path, caplog
+):
+    """It is there, and lacks a library of the system, say: only importing it tells."""
+    (tmp_path / "fake_engine.py").write_text("raise ImportError('libbeads.so is missing')")
+    monkeypatch.delitem(sys.modules, "fake_engine")
+    monkeypatch.syspath_prepend(tmp_path)
+    caplog.set_level("INFO")
+    assert two.load(source) == "other"
+    assert "engine fake is left out: model.bead needs fake_engine (libbeads.so" in caplog.text
+    with pytest.raises(DeviceUnavailable, match=r"libbeads\.so is missing"):
+        two.load(replace(source, engine="fake"))
+
+
 def test_an_engine_that_is_named_is_not_replaced(two, source):
     """Whoever names one wants to know why it does not run."""
     with pytest.raises(Unsupported, match="such a bead has no hole"):

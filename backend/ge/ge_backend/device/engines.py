@@ -41,24 +41,24 @@ class Engines(Generic[_Given]):
     def load(self, source: GraphSource) -> Graph:
         """Return the graph that the file's engine makes of a source.
 
-        Of several engines the one that the source names, else the first that is installed, can
-        compute in its precision, and does not refuse this very file.
+        Of several engines the one that the source names, else the first that is installed, can be
+        imported, can compute in its precision, and does not refuse this very file.
 
         Raises:
             ModelError: no engine of the device runs such a file, or it is missing or corrupt.
             ConfigError: an option is meant for another engine, or the engine named for other files.
-            DeviceUnavailable: the engine is not installed.
+            DeviceUnavailable: the engine is not installed, or cannot be imported.
             Unsupported: every engine refuses the file; this is what the first one says.
         """
         path = Path(source.path)
         engines = self._engines_of(source, path)
         if not path.is_file():
             raise ModelError(f"{path}: there is no such file")
-        refused: list[Unsupported] = []
+        refused: list[DeviceUnavailable | Unsupported] = []
         for engine in engines:
             try:
                 return self._opened(engine, source)
-            except Unsupported as error:
+            except (DeviceUnavailable, Unsupported) as error:
                 refused.append(error)
                 if engine is not engines[-1]:
                     log.info("engine %s is left out: %s", engine.name, error)
