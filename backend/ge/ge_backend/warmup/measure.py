@@ -35,6 +35,7 @@ __all__ = [
     "estimated_costs",
     "fingerprint",
     "kept_costs",
+    "known_costs",
     "known_shapes",
     "measured_anew",
     "measured_costs",
@@ -49,9 +50,21 @@ SAMPLED_SIZES = 3
 
 
 def kept_costs(model: ShapedModel) -> dict[Bucket, float]:
-    """Return what warm-up of this graph on this machine measured before, by bucket; bounded."""
+    """Return what warm-up of this graph on this machine measured before, by bucket; bounded.
+
+    Of buckets, too, that the model does not have any more.
+    """
     kept = model.store.costs(cost_key(model))
     return bounded_costs(kept, kept, packed=model.session.packed)
+
+
+def known_costs(model: ShapedModel) -> dict[Bucket, float]:
+    """Return costs of the buckets that the model has, estimates for those not measured before.
+
+    Empty where none of them was.
+    """
+    kept, entries = kept_costs(model), model.grid.entries
+    return _completed(entries, kept) if any(bucket in kept for bucket in entries) else {}
 
 
 def measured_anew(model: ShapedModel) -> dict[Bucket, float]:

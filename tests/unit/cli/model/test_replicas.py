@@ -53,6 +53,15 @@ def test_replicas_are_the_fewest_that_do(planned):
     assert planned(1, 60).replicas == 1
 
 
+@pytest.mark.parametrize("lengths", ["16", "16,32"])
+def test_a_model_runs_in_the_buckets_that_it_has_now(planned, tmp_path, lengths):
+    """Costs of others are kept, too: of those it had before they were tuned, say."""
+    assert planned(10, 60).alone_s > 0.006
+    config = tmp_path / "repository" / "tiny" / "config.pbtxt"
+    config.write_text(config.read_text().replace('"16,64"', f'"{lengths}"'))
+    assert 0.001 < planned(10, 60).alone_s < 0.004
+
+
 @pytest.mark.parametrize(
     ("rate", "p99_ms", "message"),
     [(0, 60, "--load is 0"), (10, -1, "--p99 is"), (10, 2, "no number of servers")],

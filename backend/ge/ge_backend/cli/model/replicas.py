@@ -18,7 +18,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.serving.offline import look_into
 from ge_backend.tensors import Array
 from ge_backend.traffic.histogram import SizeHistogram
-from ge_backend.warmup.measure import cost_model, kept_costs, measured_anew
+from ge_backend.warmup.measure import cost_model, known_costs, measured_anew
 from ge_backend.warmup.shaped import ShapedModel
 
 __all__ = ["LoadPlan", "load_text", "plan_load"]
@@ -132,7 +132,7 @@ def _line(found: Forecast | None) -> str:
 
 def _times(model: ShapedModel) -> Array:
     """Return float64 [B, DRAWS]: seconds that 1 to B requests drawn from the traffic take."""
-    costs = cost_model(model, kept_costs(model) or measured_anew(model))
+    costs = cost_model(model, known_costs(model) or measured_anew(model))
     draw = _drawing(model, costs)
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
     most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))
