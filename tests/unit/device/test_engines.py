@@ -2,6 +2,7 @@
 
 import sys
 import types
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -148,6 +149,20 @@ def test_an_engine_that_refuses_this_very_file_leaves_it_to_the_next(two, source
     caplog.set_level("INFO")
     assert two.load(source) == "other"
     assert "engine fake is left out: such a bead has no hole" in caplog.text
+
+
+def test_what_a_refused_file_was_read_into_is_freed_before_the_next(two, source, monkeypatch):
+    """Else its weights were there twice, since errors hold what their frames have."""
+    read = []
+
+    def refuses_what_it_has_read(source, given):
+        weights = {"as many as there are"}
+        read.append(weakref.ref(weights))
+        raise Unsupported("such a bead has no hole")
+
+    put(monkeypatch, "fake_engine", refuses_what_it_has_read)
+    put(monkeypatch, "other_engine", lambda source, given: f"{read[0]()}")
+    assert two.load(source) == "None"
 
 
 def test_an_engine_that_cannot_be_imported_leaves_the_file_to_the_next(
