@@ -77,6 +77,7 @@ def test_a_request_brings_its_time_limit_along(pb_utils):
     [
         ({}, "either text_input or input_ids, got none"),
         ({"text_input": "a", "input_ids": [1]}, "got input_ids and text_input"),
+        ({"input_ids": np.zeros(0, np.int64)}, "input_ids has no token"),
         ({"text_input": [b"a", b"b"]}, "text_input holds 2 texts"),
         ({"text_input": "a", "stream": [True, False]}, "stream holds 2 values"),
         ({"text_input": [b"\xff"]}, "not UTF-8"),

@@ -106,7 +106,10 @@ def _prompt(tensors: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
             f"a request needs either text_input or input_ids, got {' and '.join(given) or 'none'}"
         )
     if "input_ids" in tensors:
-        return None, tuple(map(int, tensors["input_ids"].reshape(-1)))
+        ids = tuple(map(int, tensors["input_ids"].reshape(-1)))
+        if not ids:  # to whom it goes, none would say that the prompt is a text
+            raise InvalidRequest("input_ids has no token; a prompt has to have at least one")
+        return None, ids
     return _text(tensors, "text_input"), ()
 
 
