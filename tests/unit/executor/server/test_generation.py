@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,8 +44,11 @@ from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpen
 from ge_backend.executor.server import outbox, services, text_engine
 from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.generation import GenerationService
+from ge_backend.executor.server.text_answer import TextAnswer
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.parameters import _READERS, parse_parameters
+from ge_backend.generate.sequence import Finish
+from ge_backend.generate.update import Update
 
 
 class Letters:
@@ -350,6 +354,31 @@ def test_a_stream_begins_with_whole_characters(monkeypatch, prompt, known):
     assert ask(rig.client(), ids=prompt).end() is None
     assert tokenizer.known == [prompt[len(prompt) - known :]]
     rig.close()
+
+
+def test_tokens_behind_a_stop_text_are_nobodys():
+    """An engine that tells of several at once may have drawn them before it heard of the end."""
+    out = []
+    asked = Submit(number=1, text="", ids=(9,), parameters="")
+    parameters = parse_parameters({"stop": ["BC"], "logprobs": 0})
+    answer = TextAnswer(
+        asked, parameters, SimpleNamespace(put=out.append), Letters(), special={}, prompt=(9,)
+    )
+    drawn = tuple(map(int, Letters().encode("ABCDE")))
+    update = Update(
+        id="1",
+        sample=0,
+        tokens=drawn,
+        logprobs=(-1.0,) * 5,
+        ranks=(1,) * 5,
+        top=(None,) * 5,
+        finish=Finish.LENGTH,
+    )
+    assert answer.take(update)
+    (delta,) = out
+    assert (delta.text, delta.finish, delta.ids) == ("A", "stop", drawn[:3])
+    assert len(json.loads(delta.logprobs)) == 3
+    assert delta.cumulative == -3.0
 
 
 def test_a_stop_text_ends_one_sample_of_several(rig):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ge_backend.device.language.base import Tokenizer
 from ge_backend.errors import GeError
@@ -76,7 +76,8 @@ class TextAnswer:
         sample = self._samples[update.sample]
         if sample.ended:
             return True
-        text, stopped = self._text(sample, update)
+        update, text = self._said(sample, update)
+        stopped = sample.text is not None and sample.text.stopped
         finish = Finish.STOP if stopped else update.finish
         sample.ended = finish is not None
         if update.error is None:
@@ -99,14 +100,21 @@ class TextAnswer:
             )
         )
 
-    def _text(self, sample: _Sample, update: Update) -> tuple[str, bool]:
-        """Return the text that is certain now, and whether a stop text has ended the sample."""
+    def _said(self, sample: _Sample, update: Update) -> tuple[Update, str]:
+        """Return an update without tokens behind a stop text, and the text that is certain now.
+
+        There may be such tokens where an engine tells of several at once.
+        """
         if sample.text is None:
-            return "", False
-        pieces = [sample.text.take(token) for token in self._spoken(update)]
-        if update.finish is not None and not sample.text.stopped:
+            return update, ""
+        pieces = []
+        for count, token in enumerate(self._spoken(update), 1):
+            pieces.append(sample.text.take(token))
+            if sample.text.stopped:
+                return _first(update, count), "".join(pieces)
+        if update.finish is not None:
             pieces.append(sample.text.rest())
-        return "".join(pieces), sample.text.stopped
+        return update, "".join(pieces)
 
     def _spoken(self, update: Update) -> tuple[int, ...]:
         """Return the tokens that have a text: not the one that ended the sample."""
@@ -150,6 +158,17 @@ class TextAnswer:
             return None
         parameters = self.parameters
         return TextAssembler(self.tokenizer.stream(known), parameters.stop, parameters.min_tokens)
+
+
+def _first(update: Update, count: int) -> Update:
+    """Return an update with so many of its tokens."""
+    return replace(
+        update,
+        tokens=update.tokens[:count],
+        logprobs=update.logprobs[:count],
+        ranks=update.ranks[:count],
+        top=update.top[:count],
+    )
 
 
 def _last_text(tokenizer: Tokenizer, prompt: tuple[int, ...]) -> tuple[int, ...]:
