@@ -5,7 +5,7 @@ import pytest
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.language.scheduled import Levels, Told
 from ge_backend.device.language.structure import Structure, StructureKind
-from ge_backend.errors import Cancelled, ExecutorLost, GraphFailed, InvalidRequest
+from ge_backend.errors import Cancelled, ExecutorLost, GraphFailed, InvalidRequest, QueueFull
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.parameters import Parameters
 from ge_backend.generate.request import GenerationRequest
@@ -148,6 +148,40 @@ def test_cancelling_and_failing_are_told_once(delegate, model):
     delegate.abort(GraphFailed("all of it"))
     assert [u.finish for u in third] == [Finish.ERROR]
     assert model.ended == ["7/0", "8/0", "9/0"]
+
+
+def test_a_sample_that_fails_ends_its_request(delegate, model):
+    """Its client waits for none of the others then; neighbours go on."""
+    heard, neighbour = Heard(), Heard()
+    wishes = Parameters(n=3)
+    delegate.submit(GenerationRequest(id="7", prompt=(4,), parameters=wishes), heard)
+    delegate.submit(GenerationRequest(id="8", prompt=(4,)), neighbour)
+    model.tell["7/2"](told(6, finish="stop"))
+    model.tell["7/1"](Told(error=QueueFull("too many")))
+    model.tell["7/0"](told(6))
+    assert [(u.sample, u.finish) for u in heard] == [
+        (2, Finish.STOP),
+        (0, Finish.ERROR),
+        (1, Finish.ERROR),
+    ]
+    assert (neighbour, model.ended) == ([], ["7/0", "7/1"])
+
+
+def test_no_sample_begins_when_another_has_failed(delegate, model, monkeypatch):
+    """The model may tell that of the first before it is asked for the second."""
+
+    class Failing:
+        def __get__(self, model, _):
+            if "7/0" in model.tell:
+                model.tell["7/0"](Told(error=QueueFull("too many")))
+            return (2,)
+
+    monkeypatch.setattr(Model, "eos", Failing())
+    heard = Heard()
+    wishes = Parameters(n=2)
+    delegate.submit(GenerationRequest(id="7", prompt=(4,), parameters=wishes), heard)
+    assert list(model.asked) == ["7/0"]
+    assert [u.finish for u in heard] == [Finish.ERROR] * 2
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ge_backend.device.language.scheduled import Ask, ScheduledModel, Told
 from ge_backend.errors import Cancelled, ExecutorLost, GeError, InvalidRequest
@@ -89,14 +90,13 @@ class Delegate:
         self._tally.add("prompt_tokens", len(request.prompt))
         for name, sample, given in names:
             ask = _ask(request, name, sample, given, most, self.model.eos)
-            self.model.begin(ask, lambda told, name=name: self._take(name, told))  # type: ignore[misc]
+            with self._lock:
+                if name in self._texts:  # else another sample has failed meanwhile
+                    self.model.begin(ask, partial(self._take, name))
 
     def cancel(self, name: str) -> None:
         """End a request that has not ended yet. Any thread."""
-        with self._lock:
-            under_way = [key for key, text in self._texts.items() if text.id == name]
-        for key in under_way:
-            self._end(key, Finish.CANCELLED, Cancelled("the request was cancelled"))
+        self._end_all(name, Finish.CANCELLED, Cancelled("the request was cancelled"))
 
     def step(self) -> StepPlan:
         """Return that nothing was done: the model steps by itself."""
@@ -126,15 +126,18 @@ class Delegate:
         )
 
     def _take(self, name: str, told: Told) -> None:
-        """Pass on what the model tells; called by its thread."""
-        if told.error is not None:
-            self._end(name, Finish.ERROR, told.error)
-            return
+        """Pass on what the model tells; called by its thread.
+
+        An error ends all samples of a request: its client waits for none of the others then.
+        """
         with self._lock:
             text = self._texts.get(name)
             if text is not None and told.finish:
                 del self._texts[name]
         if text is None:
+            return
+        if told.error is not None:
+            self._end_all(text.id, Finish.ERROR, told.error)
             return
         self._measure(text, len(told.tokens))
         update = Update(
@@ -152,6 +155,13 @@ class Delegate:
         elif stopped and self._forget(name) is not None:
             self.model.end(name)
             self._count_end(text, Finish.STOP)
+
+    def _end_all(self, name: str, finish: Finish, error: GeError) -> None:
+        """End those samples of a request that have not ended yet."""
+        with self._lock:
+            under_way = [key for key, text in self._texts.items() if text.id == name]
+        for key in under_way:
+            self._end(key, finish, error)
 
     def _end(self, name: str, finish: Finish, error: GeError) -> None:
         text = self._forget(name)
