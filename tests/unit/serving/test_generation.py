@@ -2,6 +2,7 @@
 
 import json
 from bisect import bisect_left
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from builders.writer import make_writer
 from ge_backend.config.model import ModelConfig
+from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 from ge_backend.executor.protocol.generation_messages import Seen, ServiceSpec
 from ge_backend.executor.server.generation import LEVELS
@@ -175,14 +177,16 @@ def served(monkeypatch, tmp_path):
         (tmp_path / name).mkdir()
         make_writer(tmp_path / name)
 
-    def serve(name="draft"):
+    def serve(name="draft", meanwhile=lambda: None):
         given = {"speculation": "model", "speculative_model": name}
         config = {
             "name": "writer",
             "parameters": {key: {"string_value": value} for key, value in given.items()},
         }
         read = ModelConfig.read(config, directory=tmp_path / "1", version="1", environment={})
-        return ServiceSpec.of(open_generation(read, Recorder(), on_restart=print)())
+        key = open_generation(read, Recorder(), on_restart=print)
+        meanwhile()
+        return ServiceSpec.of(key())
 
     return serve
 
@@ -197,6 +201,14 @@ def test_the_model_that_guesses_lies_in_the_models_folder(served, tmp_path):
         served("../draft")
     with pytest.raises(ModelError, match=r"no config.json in .*other"):
         served("other")
+
+
+def test_the_model_that_guesses_is_loaded_again_as_it_was(served, tmp_path):
+    """Whatever lies in its place when the executor dies: texts go on, guesses and all."""
+    spec = served(meanwhile=lambda: (tmp_path / "draft" / "config.json").write_text("garbage"))
+    assert spec.folder == str(tmp_path / "1")
+    kept = read_checkpoint(Path(spec.settings["speculative_model"]))
+    assert (kept.vocabulary, kept.folder.is_relative_to(tmp_path / "draft")) == (300, False)
 
 
 def test_another_vocabulary_is_refused_with_both_sizes(served, tmp_path):

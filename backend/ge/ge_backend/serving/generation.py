@@ -44,16 +44,31 @@ def open_generation(
         GeError: the model cannot be served as configured.
     """
     check_generation(config)
-    spec, served = (_vllm if config.engine == VLLM else _own)(config)
+    spec, own = (_vllm if config.engine == VLLM else _own)(config)
     engine = "torch" if config.engine == VLLM else spec.engine  # vLLM begins with torch
+    folder = generation_settings(config)["speculative_model"]
+    draft = _files_in(Path(folder)) if folder else None
+    served = [own, draft] if draft else [own]
+
+    def key() -> str:
+        """Return what names the service, with the files where they are now."""
+        guessing = {"speculative_model": str(draft.folder())} if draft else {}
+        settings = {**spec.settings, **guessing}
+        return replace(spec, folder=str(own.folder()), settings=settings).key()
+
+    def close() -> None:
+        for files in served:
+            files.close()
+
     client = GenerationClient(
         executor_of(config, config.device, language_acts(config.device, engine)),
-        lambda: replace(spec, folder=str(served.folder())).key(),
+        key,
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),
-        on_close=served.close,
+        on_close=close,
     )
-    served.copy = kept_files(config, served)
+    for files in served:
+        files.copy = kept_files(config, files)
     return client
 
 
@@ -112,14 +127,11 @@ def _served(
     config: ModelConfig, settings: dict[str, str], beside: Sequence[Path] = (), engine: str = ""
 ) -> tuple[ServiceSpec, ServedFiles]:
     folder = config.directory.resolve()
-
-    def files() -> Sequence[Path]:
-        return read_checkpoint(folder, quantised=engine == VLLM).files
-
+    served = _files_in(folder, quantised=engine == VLLM)
     spec = ServiceSpec(
         folder=str(folder),
         home=str(folder),
-        stamp=stamp_of([*files(), *beside]),
+        stamp=stamp_of([*served.files(), *beside]),
         precision=config.precision,
         threads=config.threads,
         priority=config.priority,
@@ -127,7 +139,14 @@ def _served(
         settings=settings,
         engine=engine,
     )
-    return spec, ServedFiles(folder, files, stamp_of(files()))
+    return spec, served
+
+
+def _files_in(folder: Path, *, quantised: bool = False) -> ServedFiles:
+    def files() -> Sequence[Path]:
+        return read_checkpoint(folder, quantised=quantised).files
+
+    return ServedFiles(folder, files, stamp_of(files()))
 
 
 def draft_checkpoint(config: ModelConfig, own: Checkpoint) -> Checkpoint | None:
