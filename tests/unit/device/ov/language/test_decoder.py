@@ -23,7 +23,7 @@ from ge_backend.device.language.batch import full_batch, padding_batch
 from ge_backend.device.language.sampling import Sampling
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
 from ge_backend.device.ov.signal_stack import signal_stack
-from ge_backend.errors import GraphFailed
+from ge_backend.errors import GraphFailed, ModelError
 
 LENGTHS = (1, 3, 31, 32, 33, 17, 2, 70)
 GROWTH = 10
@@ -158,6 +158,28 @@ def test_a_step_with_adapters_is_torchs_on_the_same_cache(tmp_path):
             text.computed += count
             text.output.append(int(drawn.tokens[0]))
     assert [text.output for text in texts] == [plain[0], pirate]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_no_step_mixes_weights_of_two_checkpoints(tmp_path, there):
+    """Those for adapters are read when the first one comes: other files may lie there by then."""
+    base = make(tmp_path, "llama")
+    make_adapter(tmp_path, "pirate", base)
+    model = in_openvino(tmp_path, blocks=10)
+    stored = AdapterFolder(tmp_path, model.products, model.dtype).find("pirate")
+    model.load_adapter(stored)
+    make(tmp_path / "new", "llama", seed=9)
+    if there:
+        (tmp_path / "new" / "model.safetensors").replace(tmp_path / "model.safetensors")
+    else:
+        (tmp_path / "model.safetensors").unlink()
+    prompt = prompts()[1]
+    (text,), _ = texts_for([prompt], np.random.default_rng(5), BLOCK_SIZE, LONGEST)
+    batch = batch_of([(text, len(prompt))], BLOCK_SIZE)
+    adapted = dataclasses.replace(batch, adapters={stored.key: np.arange(len(prompt))})
+    with pytest.raises(ModelError, match="are others than those that are served"):
+        model.step(adapted)
+    assert model.step(batch).tokens.tolist() == generated(base, prompt, 1)
 
 
 def test_closing_leaves_the_threads_signals_as_they_were(tmp_path):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from collections.abc import Sequence
+from pathlib import Path
 
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
+from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.host_memory import give_back_freed
 from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_backend.device.ov.language.decoder import OpenVinoDecoder
 from ge_backend.device.ov.language.graph import BLOCK_SIZE
 from ge_backend.device.ov.precision import computed_in
+from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, not_covered
 from ge_backend.device.pytorch.language.loading import (
     CPU,
@@ -21,7 +24,7 @@ from ge_backend.device.pytorch.language.loading import (
     reading,
 )
 from ge_backend.device.pytorch.language.open import opened_with
-from ge_backend.errors import Unsupported
+from ge_backend.errors import ModelError, Unsupported
 
 __all__ = ["load_openvino", "open_openvino"]
 
@@ -54,15 +57,33 @@ def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVi
         ModelError, Unsupported: as `OpenVinoDecoder` does.
     """
     computed = computed_in(DTYPES[dtype])
+    stamp = stamp_of(checkpoint.weights)
+
+    def adapting() -> Decoder:
+        if not _are(checkpoint.weights, stamp):
+            raise ModelError(
+                "the checkpoint's files are others than those that are served, and steps with "
+                "adapters need those; have the server load the model"
+            )
+        return load_decoder(checkpoint, dtype=NAMES[computed], device=CPU)
+
     with reading(checkpoint, DTYPES[dtype]) as read:
         decoder = OpenVinoDecoder(
             LlamaWeights(checkpoint, read),
             dtype=computed,
             threads=threads,
-            adapting=partial(load_decoder, checkpoint, dtype=NAMES[computed], device=CPU),
+            adapting=adapting,
         )
     give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
     return decoder
+
+
+def _are(files: Sequence[Path], stamp: str) -> bool:
+    """Return whether files are those of a stamp."""
+    try:
+        return stamp_of(files) == stamp
+    except OSError:  # one is gone
+        return False
 
 
 def _unable(asked: OpenLanguage, held: str) -> str:
