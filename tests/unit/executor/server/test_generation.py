@@ -493,6 +493,15 @@ def test_a_structure_is_compiled_while_texts_go_on(rig):
     assert (held.text(), held.deltas[-1][0].finish) == ("XYZ", "stop")
 
 
+@pytest.mark.parametrize("stop", [{"stop": ["Y"]}, {"stop_token_ids": [34]}])
+def test_what_stops_a_text_of_a_structure_need_not_wait_for_its_least_tokens(rig, stop):
+    """The form alone says how long a text may be; a stop text cuts it as a stop token does."""
+    rig.compile_structure = lambda structure: Spelling("XYZ")
+    sink = ask(rig.client(), ids=[9], guided_regex="XYZ", min_tokens=3, **stop)
+    assert sink.end() is None
+    assert (sink.text(), sink.deltas[-1][0].finish) == ("X", "stop")
+
+
 def test_a_structure_that_cannot_be_kept_is_refused_alone(rig):
     """Compiling fails for one request; a neighbour does not notice."""
 

@@ -157,7 +157,8 @@ class TextAnswer:
         if self.tokenizer is None:
             return None
         parameters = self.parameters
-        return TextAssembler(self.tokenizer.stream(known), parameters.stop, parameters.min_tokens)
+        least = parameters.min_tokens if parameters.structure is None else 0
+        return TextAssembler(self.tokenizer.stream(known), parameters.stop, least)
 
 
 def _first(update: Update, count: int) -> Update:
