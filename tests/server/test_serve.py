@@ -29,6 +29,7 @@ from builders.graphs import write_model as write_ge_model
 from ge_backend.cli import health
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
+from ge_backend.tritonserver.healer import PERIOD_S
 from ge_backend.tritonserver.options import KEY_HEADER
 from ge_backend.tritonserver.stubs import stubs_of
 
@@ -386,6 +387,27 @@ def test_clients_do_not_load_models_unless_they_may(served, repository):
     kill_a_stub(serve)
     wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
     assert doubled(urls["grpc"]) == [2, 4, 6]
+
+
+def test_a_model_that_came_with_its_load_is_well_and_stays(served, repository):
+    """Its stubs lie in a folder of the host's: they were taken for dead, and the model for ill."""
+    further = ["--", "--model-control-mode=explicit", "--load-model=*"]
+    serve = served("--model-repository", repository, *PORTS, *further)
+    urls = serve.ready()
+    tensors = [{"name": name, "data_type": "TYPE_FP32", "dims": [-1]} for name in ("x", "y")]
+    config = {"backend": "python", "input": tensors[:1], "output": tensors[1:]}
+    config["instance_group"] = [{"name": "mine", "count": 2, "kind": "KIND_CPU"}]
+    config["parameters"] = {"with": {"string_value": "files"}}
+    tripling = MODEL.format(load_s=0).replace("2 * a", "3 * a")
+    with grpcclient.InferenceServerClient(urls["grpc"]) as client:
+        client.load_model(
+            "double", config=json.dumps(config), files={"file:1/model.py": tripling.encode()}
+        )
+    assert doubled(urls["grpc"]) == [3, 6, 9]
+    wait_until(lambda: len(stubs_of(serve.server_pid())) == 2)
+    assert main(["health", "--http", urls["http"]]) == 0
+    time.sleep(4 * PERIOD_S)
+    assert doubled(urls["grpc"]) == [3, 6, 9]
 
 
 def test_a_key_of_ones_own_for_one_protocol_leaves_the_other_closed(served, repository):

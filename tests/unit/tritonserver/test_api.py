@@ -60,24 +60,24 @@ def test_a_server_that_asks_for_a_key_is_neither_dead_nor_unready(server, api):
 
 
 @pytest.mark.parametrize(
-    ("config", "instances"),
+    ("config", "groups"),
     [
-        ({"backend": "ge", "instance_group": [{"count": 2}, {"count": 1}]}, 3),
-        ({"backend": "python", "instance_group": [{"count": 2, "gpus": [0, 1]}]}, 4),
-        ({"backend": "onnxruntime", "instance_group": [{"count": 2}]}, 0),
-        ({"platform": "ensemble"}, 0),
+        ({"backend": "ge", "instance_group": [{"name": "a", "count": 2}, {"name": "b"}]}, "aab"),
+        ({"backend": "python", "instance_group": [{"name": "a", "gpus": [0, 1]}]}, "aa"),
+        ({"backend": "onnxruntime", "instance_group": [{"name": "a", "count": 2}]}, ""),
+        ({"platform": "ensemble"}, ""),
     ],
 )
-def test_python_models_have_a_stub_for_each_instance(server, api, config, instances):
+def test_python_models_have_a_stub_for_each_instance(server, api, config, groups):
     """On each of their GPUs; other backends have none."""
     server.config("m", **config)
-    assert api.python_instances("m") == instances
+    assert api.python_instances("m") == list(groups)
 
 
 @pytest.mark.parametrize("name", ["an ensemble", "modèle", "a/b", "a?b"])
 def test_a_name_that_no_python_model_can_have_is_not_asked_for(api, name):
     """One such model, an ensemble say, would keep all others from being looked at."""
-    assert api.python_instances(name) == 0
+    assert api.python_instances(name) == []
 
 
 def test_models_are_loaded_and_unloaded(server, api):

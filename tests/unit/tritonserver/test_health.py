@@ -1,5 +1,7 @@
 """A model is ill that is called ready and has fewer stubs than instances."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders.server_http import ServerHttp
@@ -54,3 +56,14 @@ def test_a_model_whose_folder_is_away_is_told(server, monkeypatch):
     monkeypatch.setattr(health, "stubs_of", lambda _: [])
     found = ailments(ServerApi("127.0.0.1", server.port), 7)
     assert found == [Ailment(model="m", living=0, expected=1)]
+
+
+def test_a_model_that_came_with_its_load_has_its_stubs_elsewhere(server, monkeypatch):
+    """In a folder of the host's, where its instances tell them from those of others."""
+    server.models(m="READY", other="READY")
+    server.config("m", backend="ge", instance_group=[{"name": "m", "count": 2}])
+    server.config("other", backend="ge", instance_group=[{"name": "other", "count": 1}])
+    living = [replace(stub(pid, "folderDm4lzF"), group="m") for pid in (1, 2)]
+    monkeypatch.setattr(health, "stubs_of", lambda _: living)
+    found = ailments(ServerApi("127.0.0.1", server.port), 7)
+    assert found == [Ailment(model="other", living=0, expected=1)]

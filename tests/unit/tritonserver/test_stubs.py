@@ -72,3 +72,16 @@ def test_a_models_file_may_lie_in_a_folder_of_its_version(processes):
     stub = "/t/backends/python/triton_python_backend_stub"
     processes(20, stub, "/2024/models/m/3/net/small/model.onnx", "ge_1", parent=10)
     assert stubs_of(10) == [Stub(pid=20, model="m", version="3", region="ge_1")]
+
+
+def test_a_stub_in_a_folder_of_the_hosts_own_is_known_by_its_instance(processes):
+    """There lies a model whose files came with its load; a model may be called so as well."""
+    words = ["/t/triton_python_backend_stub", "/tmp/folderDm4lzF/1/model.py", "ge_1", *"12345"]
+    processes(20, *words, "mine_0_1", "DEFAULT", parent=10)
+    words[1] = "/models/folderly/1/model.py"
+    processes(21, *words, "mine_0_1", "DEFAULT", parent=10)
+    uploaded, other = sorted(stubs_of(10), key=lambda stub: stub.pid)
+    assert uploaded.group == "mine_0"
+    assert uploaded.serves("m", ["mine_0", "mine_0"])
+    assert not uploaded.serves("m", ["m"])
+    assert [other.serves(model, ["mine_0"]) for model in ("folderly", "m")] == [True, False]

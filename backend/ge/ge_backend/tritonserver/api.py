@@ -68,19 +68,22 @@ class ServerApi:
             if entry["name"] == model and "state" in entry
         ]
 
-    def python_instances(self, model: str) -> int:
-        """Return how many stubs each version of a ready model has; 0 for a backend without.
+    def python_instances(self, model: str) -> list[str]:
+        """Return the group of each stub of a version of a ready model; none for other backends.
 
         A name that no request line can hold (a space, letters beyond ASCII) is none of a Python
         model: the host could not have started a stub for it.
         """
         if quote(model, safe=PLAIN) != model:
-            return 0
+            return []
         config = self._ask("GET", f"/v2/models/{model}/config")
         if config.get("backend") not in {"ge", "python"}:
-            return 0
-        groups = config.get("instance_group", [])
-        return sum(int(g.get("count", 1)) * max(1, len(g.get("gpus", []))) for g in groups)
+            return []
+        groups: list[str] = []
+        for group in config.get("instance_group", []):
+            count = int(group.get("count", 1)) * max(1, len(group.get("gpus", [])))
+            groups += [str(group.get("name", ""))] * count
+        return groups
 
     def load(self, model: str) -> None:
         """Load a model, anew if it is loaded; return when it is ready."""

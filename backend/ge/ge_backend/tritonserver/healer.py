@@ -212,7 +212,8 @@ class Healer:
         self._say(f"model {model!r} is back after {seconds:.1f} s, for time {recovery.times}")
 
     def _stubs(self, model: str) -> list[int]:
-        return [stub.pid for stub in stubs_of(self._server) if stub.model == model]
+        groups = self._api.python_instances(model)
+        return [stub.pid for stub in stubs_of(self._server) if stub.serves(model, groups)]
 
     def _end_later(self, stubs: Iterable[int]) -> None:
         self._replaced |= dict.fromkeys(stubs, time.monotonic() + GRACE_S)

@@ -6,7 +6,6 @@ and calls the model READY (seen on 2.51; restarts were removed in 24.06).
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from ge_backend.tritonserver.api import ServerApi
@@ -41,11 +40,15 @@ def ailments(api: ServerApi, server: int) -> list[Ailment]:
     Raises:
         ServerError: it does not answer.
     """
-    ready = api.ready_versions()
-    expected = {model: count * api.python_instances(model) for model, count in ready.items()}
-    living = Counter(stub.model for stub in stubs_of(server))
-    return [
-        Ailment(model=model, living=living[model], expected=count)
-        for model, count in sorted(expected.items())
-        if living[model] < count
+    ready = sorted(api.ready_versions().items())
+    groups = {model: api.python_instances(model) for model, _ in ready}
+    stubs = stubs_of(server)
+    all_ = [
+        Ailment(
+            model=model,
+            living=sum(stub.serves(model, groups[model]) for stub in stubs),
+            expected=count * len(groups[model]),
+        )
+        for model, count in ready
     ]
+    return [one for one in all_ if one.living < one.expected]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,8 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared
 HTTP_PORT = re.compile(r"\0--http-port[=\0](\d{1,5})(?=\0)")
 HTTP_ADDRESS = re.compile(r"\0--http-address[=\0](?:ipv6:)?([^\0]+)(?=\0)")
 PROC = Path("/proc")
+# How the host calls the folder of a model whose files came with its load (seen on 2.51).
+TEMPORARY = re.compile(r"folder[A-Za-z0-9]{6}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +28,22 @@ class Stub:
     """A process that runs one instance of a Python model.
 
     Attributes:
-        model: the name of the model's folder, which is its name.
+        model: the name of the model's folder, which is its name unless the folder is the host's.
         region: the name of its shared memory.
+        group: the name of its group of the model's instances.
     """
 
     pid: int
     model: str
     version: str
     region: str
+    group: str = ""
+
+    def serves(self, model: str, groups: Collection[str]) -> bool:
+        """Whether it is a stub of this model, which has these groups of instances."""
+        if TEMPORARY.fullmatch(self.model):
+            return self.group in groups
+        return self.model == model
 
 
 def server_at(host: str, port: int) -> int:
@@ -60,8 +70,9 @@ def stubs_of(server: int) -> list[Stub]:
     """Return the stubs of a server that live; those of other users cannot be seen.
 
     Source: python_backend r24.10 src/pb_stub.cc: the first two arguments are the model's file, as
-    `<model>/<version>/model.py`, and the name of the region. In place of `model.py` stands what
-    `default_model_filename` says, which may have folders in it.
+    `<model>/<version>/model.py`, and the name of the region; the eighth is the instance, which
+    core names after its group, `<group>_<number>` (src/backend_model.cc). In place of `model.py`
+    stands what `default_model_filename` says, which may have folders in it.
     """
     found = []
     for process in processes():
@@ -74,6 +85,7 @@ def stubs_of(server: int) -> list[Stub]:
                     model=folder.parent.name,
                     version=folder.name,
                     region=words[2],
+                    group="".join(words[8:9]).rpartition("_")[0],
                 )
             )
     return found
