@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -195,6 +196,39 @@ def test_early_replies_are_sent_and_the_last_is_returned(execute, pb_utils):
     assert [len(request.sender.sent) for request in requests] == [0, 1, 1]
     assert requests[2].sender.sent[0][1] == pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
     assert recorded["ge_early_replies_total", ()] == 2
+
+
+def test_a_reply_without_room_fails_alone(execute, monkeypatch):
+    """In a list it would fail the others, and is UNAVAILABLE."""
+    from ge_backend.host import codec
+
+    monkeypatch.setattr(codec.os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=1))
+    region = SimpleNamespace(free_memory=lambda: codec.SMALL_MARGIN_BYTES + 8)
+    inside = SimpleNamespace(shared_memory=region)
+    monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
+    responses, _, recorded = execute(echo(), ints([1], [2, 3], [4]))
+    assert [response.has_error() for response in responses] == [False, True, False]
+    assert "takes 16 B" in responses[1].error().message()
+    assert recorded["ge_request_failures_total", (("status", "UNAVAILABLE"),)] == 1
+
+
+def test_an_early_reply_that_cannot_be_sent_costs_its_neighbours_nothing(
+    execute, pb_utils, monkeypatch
+):
+    """As one that shared memory has no room for; the request is over, and counts as failed."""
+
+    def send(sender, response=None, flags=0):
+        if response.output_tensors()[0].as_numpy().tolist() == [[2]]:
+            raise RuntimeError("Failed to increase the shared memory pool size")
+        sender.sent.append((response, flags))
+
+    monkeypatch.setattr(pb_utils.Sender, "send", send)
+    responses, requests, recorded = execute(echo(remaining_ns=1e9), ints([1], [2], [3]))
+    assert not responses[0].has_error()
+    assert responses[1:] == [None, None]
+    assert [len(request.sender.sent) for request in requests] == [0, 0, 1]
+    assert recorded["ge_early_replies_total", ()] == 1
+    assert recorded["ge_request_failures_total", (("status", "INTERNAL"),)] == 1
 
 
 def test_a_reply_is_not_held_up_by_an_executor_that_says_nothing(execute):

@@ -258,6 +258,8 @@ def test_a_response_that_cannot_be_sent_ends_nothing(bench, caplog):
     one.go(2)
     assert comes_true(lambda: sent(well) == ["served well"])
     assert "a response could not be sent" in caplog.text
+    failed = (("status", "INTERNAL"),)
+    assert one.recorder.drain()["ge_request_failures_total", failed] == 1
 
 
 def test_what_waits_is_counted(bench):

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.progress import Reply
 from ge_backend.batching.request import Request
@@ -18,10 +16,15 @@ from ge_backend.config.instances import instance_number
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.ensemble.runner import EnsembleRunner
-from ge_backend.errors import ConfigError, GeError, unforeseen
+from ge_backend.errors import ConfigError, GeError, OutOfMemory, Status, unforeseen
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
-from ge_backend.host.codec import error_response, read_request, write_response
+from ge_backend.host.codec import (
+    error_response,
+    read_request,
+    send_response,
+    write_response,
+)
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
 from ge_backend.host.npu_smi import NpuSensors
@@ -206,13 +209,20 @@ class Backend:
         if reply.error is not None:
             response = self._refuse(reply.error)
         else:
-            response = write_response(request, reply.outputs, self._layout)
+            response = self._written(request, reply)
         if not (early and self._config.early_reply and reply.remaining_ns > EARLY_REPLY_NS):
             return response
-        sender = request.get_response_sender()
-        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        self._pipeline.recorder.add("ge_early_replies_total")
+        if send_response(request, response):
+            self._pipeline.recorder.add("ge_early_replies_total")
+        else:
+            self._pipeline.recorder.add("ge_request_failures_total", status=Status.INTERNAL.value)
         return None
+
+    def _written(self, request: Any, reply: Reply) -> Any:
+        try:
+            return write_response(request, reply.outputs, self._layout)
+        except OutOfMemory as error:
+            return self._refuse(error)
 
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)

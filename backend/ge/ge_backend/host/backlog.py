@@ -8,7 +8,6 @@ request's sender, which costs 90-200 us each (tested on 2.51); a returned list c
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -18,15 +17,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
-from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull
+from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull, Status
 from ge_backend.host.arrival import Arrival
+from ge_backend.host.codec import send_response
 from ge_backend.metrics import Recorder
 
 __all__ = ["Backlog", "BatchServer"]
-
-log = logging.getLogger(__name__)
 
 # Asking the host whether a client has given up costs 10-25 us; who waited less is not asked about.
 ASK_AFTER_NS = 5_000_000
@@ -133,7 +129,7 @@ class Backlog:
         while (batch := self._take()) is not None:
             for arrival, response in zip(batch, self._service.serve(batch), strict=True):
                 if response is not None:
-                    _send(arrival, response)
+                    self._send(arrival, response)
 
     def _keep_deadlines(self) -> None:
         """Refuse requests as their time passes, also while a batch takes longer than expected."""
@@ -217,16 +213,11 @@ class Backlog:
 
     def _refuse(self, refused: Iterable[tuple[Arrival, GeError]]) -> None:
         for arrival, error in refused:
-            _send(arrival, self._service.refuse(error))
+            self._send(arrival, self._service.refuse(error))
 
-
-def _send(arrival: Arrival, response: Any) -> None:
-    """Send a request's only response."""
-    try:
-        sender = arrival.request.get_response_sender()
-        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-    except Exception:
-        log.exception("a response could not be sent")
+    def _send(self, arrival: Arrival, response: Any) -> None:
+        if not send_response(arrival.request, response):
+            self._recorder.add("ge_request_failures_total", status=Status.INTERNAL.value)
 
 
 def _too_late(arrival: Arrival, now_ns: int) -> DeadlineExceeded:
