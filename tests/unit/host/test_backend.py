@@ -251,10 +251,11 @@ def test_a_defect_answers_everything_that_is_open(execute):
         yield next(echo()(requests))
         raise ZeroDivisionError("oops")
 
-    responses, _, _ = execute(broken, ints([1], [2]))
+    responses, _, recorded = execute(broken, ints([1], [2]))
     assert [response.has_error() for response in responses] == [True, False]
     assert responses[0].error().code() == "INTERNAL"
     assert "ZeroDivisionError: oops" in responses[0].error().message()
+    assert recorded["ge_request_failures_total", (("status", "INTERNAL"),)] == 1
 
 
 def test_readiness_is_that_of_the_devices(pb_utils):

@@ -128,7 +128,7 @@ class Backend:
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
             for index in open_:
-                responses[index] = error_response(unforeseen(error, GeError))
+                responses[index] = self._refuse(unforeseen(error, GeError))
         finally:
             if self._steps is not None:
                 self._steps.end_batch()
