@@ -48,9 +48,9 @@ class Server:
 
 @pytest.fixture
 def post(monkeypatch):
-    """Return what sends a body to the endpoint of embeddings, in front of a server."""
+    """Return what sends a body to an endpoint, that of embeddings unless told, before a server."""
 
-    async def send(server, body):
+    async def send(server, body, endpoint):
         async def receive():
             if not received:
                 received.append(True)
@@ -62,10 +62,12 @@ def post(monkeypatch):
         monkeypatch.setattr(app, "TritonConnection", lambda url: server)
         endpoints = Endpoints(FrontOptions(url=""))
         async with endpoints.lifespan(None):
-            answer = await endpoints.guarded(endpoints.embeddings)(Request(scope, receive))
+            answer = await endpoints.guarded(getattr(endpoints, endpoint))(Request(scope, receive))
         return answer.status_code, json.loads(answer.body)
 
-    return lambda server, body: asyncio.run(send(server, {"model": "m", **body}))
+    return lambda server, body, endpoint="embeddings": asyncio.run(
+        send(server, {"model": "m", **body}, endpoint)
+    )
 
 
 def test_metrics_come_by_no_proxy(monkeypatch):
@@ -116,3 +118,15 @@ def test_calls_are_read_where_the_client_has_tools():
     assert app._reader(asked, app.ListedCalls) is None
     asked.tools = ({"function": {"name": "t"}},)
     assert app._reader(asked, app.ListedCalls) is app.ListedCalls
+
+
+def test_an_adapter_of_a_model_that_is_not_ready_is_not_unknown(post):
+    """The client is to ask again, as for the model itself."""
+
+    class Reloading(Server):
+        async def model(self, name, ability):
+            raise ApiError("it is loaded anew", status=503 if name == "m" else 404)
+
+    for name, status in (("m", 503), ("m:pirate", 503), ("reader:pirate", 404)):
+        answered, _ = post(Reloading(), {"model": name, "prompt": "a"}, "completions")
+        assert answered == status

@@ -182,13 +182,19 @@ class Endpoints:
         """Return the language model that a name means, and the parameters that its adapter needs.
 
         Raises:
-            ApiError: there is no such model; whether there is the adapter, the model says.
+            ApiError: there is no such model, or it is not ready; whether there is the adapter, the
+                model says.
         """
         model, _, adapter = name.rpartition(ADAPTER)
         if model and adapter:
-            with contextlib.suppress(ApiError):  # then it may be the name of a model
+            try:
                 await self._triton.model(model, Ability.TEXT)
+            except ApiError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+            else:
                 return model, {"lora_name": adapter}
+        # Else it may be the name of a model.
         await self._triton.model(name, Ability.TEXT)
         return name, {}
 
