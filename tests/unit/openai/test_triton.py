@@ -25,6 +25,35 @@ class Ready(service_pb2_grpc.GRPCInferenceServiceServicer):
         return service_pb2.ServerReadyResponse(ready=True)
 
 
+class Reloaded(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """An embedding model that is loaded anew, for fewer texts or for something else."""
+
+    rows = 4
+    embeds = True
+
+    def ModelConfig(self, request, context):  # noqa: N802
+        answer = service_pb2.ModelConfigResponse()
+        config = answer.config
+        config.name, config.max_batch_size = request.name, self.rows
+        if self.embeds:
+            config.input.add(name="text", data_type="TYPE_STRING", dims=[1])
+            config.output.add(name="vector", data_type="TYPE_FP32", dims=[2])
+        else:
+            for tensor in ("text_input", "sampling_parameters", "stream"):
+                config.input.add(name=tensor)
+            config.output.add(name="text_output")
+        return answer
+
+    def ModelInfer(self, request, context):  # noqa: N802
+        rows = request.inputs[0].shape[0]
+        if rows > self.rows:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"batch-size must be <= {self.rows}")
+        answer = service_pb2.ModelInferResponse()
+        answer.outputs.add(name="vector", datatype="FP32", shape=[rows, 2])
+        answer.raw_output_contents.append(b"\0" * 8 * rows)
+        return answer
+
+
 class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
     """Two language models, one of them in two versions; none of the repository's API.
 
@@ -279,3 +308,55 @@ def test_a_server_that_is_busy_is_waited_for(writers, monkeypatch, work, truth):
     servicer.writing.clear()
     servicer.lives = 2
     assert asked(work) == [truth]
+
+
+@pytest.fixture
+def reloaded():
+    """A server of an embedding model, and what asks it."""
+    servicer = Reloaded()
+    server, port = started(servicer)
+
+    def asked(work):
+        async def ask():
+            connection = TritonConnection(f"127.0.0.1:{port}")
+            try:
+                return await work(connection)
+            finally:
+                await connection.close()
+
+        return asyncio.run(ask())
+
+    yield servicer, asked
+    server.stop(0).wait()
+
+
+def test_a_model_that_takes_fewer_texts_by_now_is_asked_for_fewer(reloaded):
+    """Who asked by what it was before is to ask again, and is told no fault of its own."""
+    servicer, asked = reloaded
+
+    async def work(connection):
+        before = await connection.model("m", Ability.EMBEDDING)
+        servicer.rows = 2
+        assert await connection.model("m", Ability.EMBEDDING) == before
+        with pytest.raises(ApiError, match="ask again") as told:
+            await connection.embed(before, [b"a"] * 4)
+        assert told.value.status == 503
+        now = await connection.model("m", Ability.EMBEDDING)
+        with pytest.raises(ApiError, match="batch-size must be <= 2") as told:
+            await connection.embed(now, [b"a"] * 4)
+        assert told.value.status == 400
+        return now.rows, (await connection.embed(now, [b"a"] * 2)).shape
+
+    assert asked(work) == (2, (2, 2))
+
+
+def test_a_model_that_is_for_something_else_by_now_is_found(reloaded):
+    """Without anybody having asked for the list of models."""
+    servicer, asked = reloaded
+
+    async def work(connection):
+        await connection.model("m", Ability.EMBEDDING)
+        servicer.embeds = False
+        return (await connection.model("m", Ability.TEXT)).ability
+
+    assert asked(work) is Ability.TEXT

@@ -95,7 +95,9 @@ class TritonConnection:
         """
         if not _can_be_a_name(name):
             raise _unknown(f"{name[:MOST_TOLD]}…" if len(name) > MOST_TOLD else name)
-        model = self._known.get(name) or await self._read(name)
+        model = self._known.get(name)
+        if model is None or model.ability is not ability:  # it may have been loaded anew
+            model = await self._read(name)
         if model is None:
             raise await self._explained(name, _unknown(name))
         if model.ability is not ability:
@@ -131,7 +133,7 @@ class TritonConnection:
         """Return float32 [texts, size]; at most `model.rows` texts.
 
         Raises:
-            ApiError: the server has refused or failed it.
+            ApiError: the server has refused or failed it, or the model has another form by now.
         """
         column = np.array(texts, np.object_).reshape(-1, 1)
         wanted = [grpcclient.InferRequestedOutput(model.output)]
@@ -142,12 +144,15 @@ class TritonConnection:
             with self._watched(call):
                 result = await self._asked(call)
         except ApiError as error:
+            if error.status == HTTPStatus.BAD_REQUEST and await self._read(model.name) != model:
+                raise _not_ready(model.name) from error
             raise await self._explained(model.name, error) from error
         vectors: Array = result.as_numpy(model.output).reshape(len(texts), -1)
         return vectors
 
     async def _read(self, name: str) -> ServedModel | None:
         """Return what a model is for, and remember it."""
+        self._known.pop(name, None)
         try:
             model = read_model(await self._config(name))
         except ApiError as error:
@@ -181,11 +186,7 @@ class TritonConnection:
                 return _unknown(model)
         else:
             return error
-        return ApiError(
-            f"the model {model!r} is not ready; ask again when /health says that the server is",
-            status=HTTPStatus.SERVICE_UNAVAILABLE,
-            param="model",
-        )
+        return _not_ready(model)
 
     async def _asked(self, call: Any) -> Any:
         try:
@@ -244,6 +245,14 @@ def _silent() -> ApiError:
     return ApiError(
         "the server gives no answer; ask again when /health says that it is ready",
         status=HTTPStatus.SERVICE_UNAVAILABLE,
+    )
+
+
+def _not_ready(model: str) -> ApiError:
+    return ApiError(
+        f"the model {model!r} is not ready; ask again when /health says that the server is",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        param="model",
     )
 
 
