@@ -49,6 +49,7 @@ def test_what_is_null_is_left_out(calls):
         [{"role": "user", "content": 3}],
         [{"role": "assistant", "tool_calls": 3}],
         [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],
+        [{"role": "assistant", "tool_calls": [{"function": {"arguments": "[" * 100_000}}]}],
     ],
 )
 def test_other_messages_are_refused(given):

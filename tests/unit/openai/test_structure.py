@@ -84,6 +84,17 @@ def test_a_choice_is_none_any_or_one():
     assert forced_name({"function": {"name": "time"}}, TOOLS) == "time"
 
 
+@pytest.mark.parametrize(
+    "tool", [{}, {"function": []}, {"function": {}}, {"function": {"name": 5}}]
+)
+@pytest.mark.parametrize("choice", ["required", {"function": {"name": "time"}}])
+def test_a_call_of_tools_without_names_is_refused(choice, tool):
+    """With the field that is wrong."""
+    with pytest.raises(ApiError) as told:
+        forced_name(choice, [*TOOLS, tool])
+    assert told.value.param == "tools"
+
+
 def named(**schemas):
     return [{"function": {"name": name, "parameters": each}} for name, each in schemas.items()]
 

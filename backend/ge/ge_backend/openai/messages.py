@@ -96,7 +96,7 @@ def _tool_call(given: Any, where: str) -> Any:
         function = given["function"]
         arguments = function["arguments"]
         parsed = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ApiError(
             f"{where}.tool_calls needs objects with a function whose arguments are JSON: {error!r}",
             param=where,

@@ -142,11 +142,10 @@ def _moved_keyword(key: str, value: Any, place: str) -> Any:
 
 def _schemas(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the schema of each tool's arguments, by name."""
-    functions = [tool.get("function") for tool in tools]
-    try:
-        return {each["name"]: each.get("parameters") or _ANY_OBJECT for each in functions}  # type: ignore[index,union-attr]
-    except (KeyError, TypeError, AttributeError) as error:
+    functions: list[Any] = [tool.get("function") for tool in tools]
+    if not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in functions):
         raise ApiError(
             "tools has to be a list of {'type': 'function', 'function': {'name': …}}",
             param="tools",
-        ) from error
+        )
+    return {each["name"]: each.get("parameters") or _ANY_OBJECT for each in functions}
