@@ -3,6 +3,7 @@
 import asyncio
 import http.server
 import json
+import socket
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -93,6 +94,43 @@ def test_metrics_come_by_no_proxy(monkeypatch):
         server.shutdown()
         thread.join()
     assert (answer.status_code, answer.body) == (200, b"nv_x 1")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\0\0\x18\4\0\0\0\0\0\r\n",  # the port is gRPC's
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nnv_x",  # the server ended
+    ],
+)
+def test_metrics_that_do_not_come_are_not_our_error(said):
+    """Whatever is said in their place."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            client, _ = listener.accept()
+            with client:
+                client.recv(1024)
+                client.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        told = refused(f"http://127.0.0.1:{listener.getsockname()[1]}/metrics")
+        thread.join()
+    assert told.status == 502
+
+
+@pytest.mark.parametrize("url", ["metrics", "http://[::1/metrics", "http://localhost:1/ metrics"])
+def test_metrics_of_what_is_no_url_are_not_our_error(url):
+    """As of one where nobody listens."""
+    assert refused(url).status == 502
+
+
+def refused(url):
+    with pytest.raises(ApiError, match="metrics cannot be had") as told:
+        asyncio.run(Endpoints(FrontOptions(url="", metrics=url)).metrics(None))
+    return told.value
 
 
 def test_a_few_batches_of_embeddings_are_under_way_at_once(post):

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import secrets
 import time
-import urllib.error
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any
 
 import numpy as np
@@ -124,7 +124,7 @@ class Endpoints:
             raise ApiError("the server's metrics are not known here", status=HTTPStatus.NOT_FOUND)
         try:
             block, kind = await asyncio.to_thread(_fetch, self._options.metrics)
-        except (OSError, urllib.error.URLError) as error:
+        except (OSError, ValueError, HTTPException) as error:  # ValueError: it is no URL
             raise ApiError(
                 f"the server's metrics cannot be had: {error}", status=HTTPStatus.BAD_GATEWAY
             ) from error
