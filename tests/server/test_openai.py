@@ -295,7 +295,7 @@ def calls_of(answer):
         text += choice.delta.content or ""
         finish = choice.finish_reason or finish
         for call in choice.delta.tool_calls or []:
-            assert call.id.startswith("call_")
+            assert call.id.isalnum()
             found[call.index] = (call.function.name, call.function.arguments)
     return [found[number] for number in sorted(found)], text or None, finish
 

@@ -45,6 +45,8 @@ def test_calls_are_apart_from_a_chats_text():
     assert (whole["message"]["content"], whole["finish_reason"]) == (None, "tool_calls")
     assert [call["function"] for call in calls] == [{"name": "f", "arguments": '{"a": 1}'}] * 2
     assert len({call["id"] for call in calls}) == 2
+    # Others are refused by the templates of Mistral's once a client sends the call back.
+    assert all(len(call["id"]) == 9 and call["id"].isalnum() for call in calls)
     text = form.choice(1, Piece(text="no", tokens=1, finish="stop"))
     assert (text["message"]["content"], text["finish_reason"]) == ("no", "stop")
     assert "tool_calls" not in text["message"]

@@ -143,4 +143,5 @@ class ChatForm:
 
 def _written(call: ToolCall) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
-    return {"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}
+    # Nine letters and digits: templates of Mistral's refuse a chat's history with any other id.
+    return {"id": secrets.token_hex(5)[1:], "type": "function", "function": function}
