@@ -196,6 +196,14 @@ def test_a_checkpoint_without_a_template_says_so(tmp_path, config):
         template(tmp_path, config)
 
 
+@pytest.mark.parametrize("config", [{}, {"chat_template": None}])
+def test_a_checkpoint_that_has_no_template_is_known_by_its_code(tmp_path, config):
+    """The page goes on with completions then; null is none, as for transformers."""
+    with pytest.raises(ApiError) as caught:
+        template(tmp_path, config)
+    assert caught.value.code == "no_chat_template"
+
+
 def write(repository, model, version, text):
     folder = repository / model / version
     folder.mkdir(parents=True)

@@ -214,11 +214,11 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
     """Return the templates by name; a file goes before the configuration."""
     file = folder / TEMPLATE
-    found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template", [])
+    found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
     if isinstance(found, str):
         found = [{"name": "default", "template": found}]
     others = {path.stem: path.read_text(encoding="utf-8") for path in _others(folder)}
-    return {one["name"]: one["template"] for one in found} | others
+    return {one["name"]: one["template"] for one in found or ()} | others
 
 
 def _others(folder: Path) -> list[Path]:
