@@ -115,6 +115,11 @@ class _Connection(H11Protocol):  # type: ignore[misc] # seen without types
         if state is h11.SEND_BODY or (state is h11.IDLE and self._late is None):
             self._wait()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()  # reads on in what came with the request
+        if self.conn.their_state is h11.SEND_BODY and self._late is None:
+            self._wait()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
         super().connection_lost(exc)
