@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from builders.closed import closed
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.chat_template import ChatTemplate, Templates, template_files
 
@@ -250,3 +251,11 @@ def test_a_model_that_is_not_there_says_how_to_name_its_folder(tmp_path, model):
     (tmp_path / "a" / "n" / "config.pbtxt").write_text('backend: "python"')
     with pytest.raises(ApiError, match="cannot be read"):
         Templates([tmp_path / "a"]).of("n")
+
+
+def test_a_folder_that_we_may_not_look_into_is_named(tmp_path):
+    """Whoever serves the API can open it to its user."""
+    write(tmp_path, "m", "1", "x")
+    folder = tmp_path / "m"
+    with closed(folder), pytest.raises(ApiError, match=f"read: .*Permission denied: '{folder}"):
+        Templates([tmp_path]).of("m")

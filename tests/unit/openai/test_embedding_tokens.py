@@ -2,6 +2,7 @@
 
 import pytest
 
+from builders.closed import closed
 from builders.text import VOCABULARY, write_tokenizer
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
@@ -119,3 +120,9 @@ def test_another_tokenizer_is_read(repository):
     assert tokens.texts(MODEL, ["cat"])[1] == 0
     write_tokenizer(repository / "split" / "2" / "tokenizer.json")
     assert tokens.texts(MODEL, ["cat"])[1] == 3
+
+
+def test_a_folder_that_we_may_not_look_into_is_as_one_that_is_not_here(repository):
+    """Texts are not counted."""
+    with closed(repository / "text"):
+        assert EmbeddingTokens((repository,)).texts(MODEL, ["the cat"]) == (["the cat"], 0)

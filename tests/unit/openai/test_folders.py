@@ -2,6 +2,7 @@
 
 import pytest
 
+from builders.closed import closed
 from ge_backend.openai.folders import adapter_names, find_folder
 
 
@@ -42,3 +43,14 @@ def test_the_adapters_of_a_model_are_those_beside_its_checkpoint(tmp_path):
     assert adapter_names([tmp_path], "m") == ["pirate", "poet"]
     write(tmp_path, "other", 'backend: "python"')
     assert adapter_names([tmp_path], "other") == []
+
+
+@pytest.mark.parametrize("of", ["m", "m/1/adapters"])
+def test_a_folder_that_we_may_not_look_into_has_no_adapters(tmp_path, of):
+    """The server, which may, serves them all the same."""
+    folder = write(tmp_path, "m") / "adapters" / "pirate"
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text("{}")
+    assert adapter_names([tmp_path], "m") == ["pirate"]
+    with closed(tmp_path / of):
+        assert adapter_names([tmp_path], "m") == []

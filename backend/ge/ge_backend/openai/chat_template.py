@@ -140,16 +140,16 @@ class Templates:
         return known[1]
 
     def _checkpoint(self, model: str) -> Path:
-        folder = find_folder(self._repositories, model)
-        if folder is None:
-            raise ApiError(
-                f"the chat template of {model!r} is not known here, as none of the API's model "
-                "repositories has the model; use /v1/completions, or name its --model-repository"
-            )
         try:
-            return read_folder(folder).directory
-        except GeError as error:
+            folder = find_folder(self._repositories, model)
+            if folder is not None:
+                return read_folder(folder).directory
+        except (GeError, OSError) as error:
             raise ApiError(f"the model's folder cannot be read: {error}") from error
+        raise ApiError(
+            f"the chat template of {model!r} is not known here, as none of the API's model "
+            "repositories has the model; use /v1/completions, or name its --model-repository"
+        )
 
 
 class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere

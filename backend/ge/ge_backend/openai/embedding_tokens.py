@@ -99,10 +99,10 @@ class EmbeddingTokens:
 
     def _of(self, model: ServedModel) -> _Tokens | None:
         """Return the tokenizer's as it is now; None where it is not here, or another backend's."""
-        folder = find_folder(self._repositories, model.name)
-        if folder is None:
-            return None
         try:
+            folder = find_folder(self._repositories, model.name)
+            if folder is None:
+                return None
             found = _tokenizer_model(folder, model.input)
             file = found.directory / "tokenizer.json"
             return self._opened(model.name, file, found.document) if file.is_file() else None

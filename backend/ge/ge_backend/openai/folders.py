@@ -13,7 +13,11 @@ __all__ = ["adapter_names", "find_folder"]
 
 
 def find_folder(repositories: Sequence[Path], model: str) -> Path | None:
-    """Return the folder of a model that the server knows; None where no repository has it."""
+    """Return the folder of a model that the server knows; None where no repository has it.
+
+    Raises:
+        OSError: who serves the API may not look there.
+    """
     for repository in repositories:
         folder = repository / model
         if folder.parent == repository and (folder / "config.pbtxt").is_file():
@@ -23,8 +27,8 @@ def find_folder(repositories: Sequence[Path], model: str) -> Path | None:
 
 def adapter_names(repositories: Sequence[Path], model: str) -> list[str]:
     """Return the LoRA adapters beside a model's checkpoint; none where its folder is not here."""
-    folder = find_folder(repositories, model)
     try:
+        folder = find_folder(repositories, model)
         return names_beside(read_folder(folder).directory) if folder else []
-    except GeError:  # the server tells those who ask for one
+    except (GeError, OSError):  # the server tells those who ask for one
         return []
