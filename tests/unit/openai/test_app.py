@@ -158,13 +158,30 @@ def test_calls_are_read_where_the_client_has_tools():
     assert app._reader(asked, app.ListedCalls) is app.ListedCalls
 
 
-def test_an_adapter_of_a_model_that_is_not_ready_is_not_unknown(post):
-    """The client is to ask again, as for the model itself."""
+class Reloading(Server):
+    """Has one model, `m`, which is loaded anew."""
 
-    class Reloading(Server):
-        async def model(self, name, ability):
-            raise ApiError("it is loaded anew", status=503 if name == "m" else 404)
+    async def model(self, name, ability):
+        raise ApiError("it is loaded anew", status=503 if name == "m" else 404)
 
-    for name, status in (("m", 503), ("m:pirate", 503), ("reader:pirate", 404)):
-        answered, _ = post(Reloading(), {"model": name, "prompt": "a"}, "completions")
-        assert answered == status
+    async def models(self):
+        return []
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("m", 503), ("m:pirate", 503), ("reader:pirate", 404), ("reader", 404)]
+)
+def test_an_adapter_or_a_model_that_is_not_ready_is_not_unknown(post, monkeypatch, name, status):
+    """The client is to ask again."""
+    answered, _ = post(Reloading(), {"model": name, "prompt": "a"}, "completions")
+    assert answered == status
+    monkeypatch.setattr(app, "TritonConnection", lambda url: Reloading())
+
+    async def described():
+        endpoints = Endpoints(FrontOptions(url=""))
+        async with endpoints.lifespan(None):
+            await endpoints.one_model(SimpleNamespace(path_params={"name": name}))
+
+    with pytest.raises(ApiError) as told:
+        asyncio.run(described())
+    assert told.value.status == status

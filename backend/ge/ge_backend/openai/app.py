@@ -140,6 +140,7 @@ class Endpoints:
         for described in await self._listed():
             if described["id"] == name:
                 return JSONResponse(described)
+        await self._writer(name)  # one that is not ready is not listed, and it tells so
         raise ApiError(
             f"the model {name!r} does not exist here",
             status=HTTPStatus.NOT_FOUND,
