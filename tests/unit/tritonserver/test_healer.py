@@ -79,6 +79,14 @@ def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
     assert (rig.memory / "r2").exists()
 
 
+def test_a_model_is_loaded_anew_where_that_cannot_be_counted(rig):
+    """Its own folder may be fine where that of the server's processes cannot be written."""
+    rig.run.touch()
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    rig.living = []
+    assert comes_true(lambda: any("is back after" in line for line in rig.said))
+
+
 def test_a_model_whose_folder_is_away_is_told_and_loaded_anew_once_it_is_back(rig):
     """Unloaded without it, it would be gone for the host, and stay so."""
     looks(rig, 1)

@@ -11,8 +11,15 @@ def test_heals_are_counted_by_model(tmp_path):
     assert times_healed(tmp_path / "run", "m") == 2
 
 
-def test_a_count_that_is_none_counts_as_none(tmp_path):
-    """A half-written file is no reason not to load a model."""
+def test_a_count_takes_no_room_on_a_disk(tmp_path):
+    """One that is full has none, and a model is loaded anew and counted all the same."""
     note_heal(tmp_path, "m")
-    next(tmp_path.rglob("m")).write_text("?")
-    assert times_healed(tmp_path, "m") == 0
+    assert next(tmp_path.rglob("m")).stat().st_blocks == 0
+
+
+def test_a_count_that_cannot_be_kept_is_no_reason_not_to_load_a_model(tmp_path, caplog):
+    """The folder may be gone, or on a disk that cannot be written any more."""
+    (tmp_path / "run").touch()
+    assert note_heal(tmp_path / "run", "m") == 1
+    assert times_healed(tmp_path / "run", "m") == 0
+    assert "ge_model_heals of model 'm' stays as it was: " in caplog.text

@@ -5,27 +5,37 @@ Who loads it anew watches the server and cannot publish metrics; the model's own
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 __all__ = ["note_heal", "times_healed"]
+
+log = logging.getLogger(__name__)
 
 FOLDER = "healed"
 
 
 def note_heal(runtime_dir: Path, model: str) -> int:
-    """Count once more; return how often it was."""
+    """Count once more; return how often it was.
+
+    The count is the size of a file in which nothing is written: a full disk has room for that.
+    """
     times = 1 + times_healed(runtime_dir, model)
     path = _path(runtime_dir, model)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.write_text(str(times), encoding="utf-8")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.truncate(times)
+    except OSError as error:
+        log.warning("ge_model_heals of model %r stays as it was: %s", model, error)
     return times
 
 
 def times_healed(runtime_dir: Path, model: str) -> int:
     """Return how often it was, by this server; 0 where nobody watches it."""
     try:
-        return int(_path(runtime_dir, model).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return _path(runtime_dir, model).stat().st_size
+    except OSError:
         return 0
 
 
