@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import directory as directory_module
 from ge_backend.tritonserver.directory import (
@@ -38,6 +39,22 @@ def test_it_is_private_and_has_a_folder_for_each_use(temporary):
     assert list(directory.cwd.iterdir()) == []
     directory.remove()
     assert not directory.path.exists()
+
+
+@pytest.mark.skipif(shutil.which("systemd-tmpfiles") is None, reason="no systemd-tmpfiles")
+def test_what_removes_old_files_from_temporary_folders_leaves_it_alone(temporary):
+    """A server may run for longer than files live there, and then has to start another stub."""
+    directory = ServerDirectory.make()
+    stub = directory.backends / "stub"
+    old = temporary / "old"
+    for path in (stub, old):
+        path.touch()
+    rules = temporary / "rules.conf"
+    rules.write_text(f"d {temporary} 0700 - - 1s")
+    removed = ["systemd-tmpfiles", "--clean", str(rules)]
+    assert comes_true(lambda: subprocess.run(removed, check=False) and not old.exists())
+    assert stub.exists()
+    directory.remove()
 
 
 def test_remove_takes_the_servers_own_shared_memory_and_no_other():

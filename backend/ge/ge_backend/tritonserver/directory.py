@@ -33,11 +33,12 @@ class ServerDirectory:
         path: the folder; its name is also the prefix of the server's shared-memory regions.
         locks: descriptors of its lock and of one beside its regions, inherited by the server and
             its stubs: the folder may be away while they live, and the other way round, where
-            containers share one of the two.
+            containers share one of the two. And of the folder itself, which is locked, too: what
+            removes old files from temporary folders passes over it then. Source: tmpfiles.d(5).
     """
 
     path: Path
-    locks: tuple[int, int]
+    locks: tuple[int, int, int]
 
     @classmethod
     def make(cls) -> ServerDirectory:
@@ -63,10 +64,12 @@ class ServerDirectory:
             for folder in ("backends", "cwd", "run"):
                 (path / folder).mkdir(mode=0o700)
             lock, beside = _locked(path / "lock"), _locked(_lock_of(path.name))
+            whole = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(whole, fcntl.LOCK_SH)
         except OSError:
             _remove(path)
             raise
-        return cls(path=path, locks=(lock, beside))
+        return cls(path=path, locks=(lock, beside, whole))
 
     @property
     def backends(self) -> Path:
