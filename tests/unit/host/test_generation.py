@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from builders.host_config import instance_of
+from builders.null_models import comes_true
 from ge_backend.device.health import Health
 from ge_backend.errors import GraphFailed, Status
 from ge_backend.executor.process.heals import note_heal
@@ -170,3 +171,26 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
     assert published["ge_text_finished_total", "cpu", None, "error"] == 0
     for status in Status:
         assert published["ge_request_failures_total", "cpu", status.value, None] == 0
+
+
+def test_no_text_waits_for_a_device_that_is_lost(pb_utils, monkeypatch, tmp_path):
+    """All have failed, and an autoscaler looks at how many wait; nobody is there to say so."""
+    from ge_backend.host import generation
+
+    client = SimpleNamespace(ready=True, outstanding=SHOWN, close=lambda: None)
+
+    def opened(config, recorder, *, on_restart):
+        client.look = lambda: recorder.set("ge_text_waiting", 3.0)
+        return client
+
+    def waiting():
+        series = pb_utils.MetricFamily.families.get("ge_text_waiting")
+        return series.series[0].value if series else None
+
+    monkeypatch.setattr(generation, "open_generation", opened)
+    monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))
+    served = generation.Generation.open(instance_of({"name": "m"}))
+    assert comes_true(lambda: waiting() == 3)
+    client.look, client.ready = lambda: None, False
+    assert comes_true(lambda: waiting() == 0)
+    served.close()

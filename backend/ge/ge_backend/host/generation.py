@@ -24,13 +24,18 @@ from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
 from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
-from ge_backend.metrics import Recorder
+from ge_backend.metrics import METRICS, Kind, Recorder
 from ge_backend.serving.generation import FINISHED, open_generation
 
 __all__ = ["Generation"]
 
 log = logging.getLogger(__name__)
 
+LEVELS = [
+    metric.name
+    for metric in METRICS.values()
+    if metric.kind is Kind.GAUGE and metric.name.startswith("ge_text_")
+]
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -69,6 +74,9 @@ class Generation:
         def look() -> None:
             DeviceState.of(config.device, client.outstanding, up=client.ready).record(recorder)
             client.look()
+            if not client.ready:  # its texts have failed, and nobody else tells
+                for name in LEVELS:
+                    recorder.set(name, 0.0)
 
         devices = config.placement.devices
         beside = instance.companions(look, device=config.device, devices=devices)
