@@ -83,11 +83,16 @@ METRICS: Mapping[str, Metric] = {
     for metric in (
         _counter(
             "ge_requests_total",
-            "Requests taken from the host, without those that are refused as they are read.",
+            "Requests taken from the host, without those that are refused as they are read, or in "
+            "the model's own queue.",
         ),
         _counter("ge_request_failures_total", "Requests answered with an error.", "status"),
         _counter("ge_rows_total", "Rows (batch lines) taken from the host."),
-        _counter("ge_batches_total", "Batches: calls of execute() by the host."),
+        _counter(
+            "ge_batches_total",
+            "Batches: calls of execute() by the host, or what is taken at once from the model's "
+            "own queue.",
+        ),
         _counter("ge_sub_batches_total", "Sub-batches run, by the bucket they ran in.", "bucket"),
         _counter(
             "ge_row_sizes_total",
