@@ -200,10 +200,11 @@ def test_early_replies_are_sent_and_the_last_is_returned(execute, pb_utils):
 
 def test_a_reply_without_room_fails_alone(execute, monkeypatch):
     """In a list it would fail the others, and is UNAVAILABLE."""
-    from ge_backend.host import codec
+    from ge_backend.host import room
 
-    monkeypatch.setattr(codec.os, "statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=1))
-    region = SimpleNamespace(free_memory=lambda: codec.SMALL_MARGIN_BYTES + 8)
+    state = SimpleNamespace(f_blocks=1, f_bavail=0, f_frsize=1)
+    monkeypatch.setattr(room.os, "statvfs", lambda _: state)
+    region = SimpleNamespace(free_memory=lambda: room.SMALL_MARGIN_BYTES + 8)
     inside = SimpleNamespace(shared_memory=region)
     monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
     responses, _, recorded = execute(echo(), ints([1], [2, 3], [4]))

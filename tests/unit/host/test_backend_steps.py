@@ -14,6 +14,7 @@ import pytest
 from builders.bench import Bench
 from builders.host_config import instance_of
 from ge_backend.config.sequence_batching import SequenceBatching, State
+from ge_backend.errors import OutOfMemory
 from ge_backend.executor.client.in_flight import InFlight
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
@@ -101,6 +102,20 @@ def test_a_refused_end_ends_the_sequence_all_the_same(send, pipeline):
     assert send(flags=START) is None
     assert "expected INT64" in send(1.5, flags=END)
     assert "not known here" in send()
+
+
+def test_a_sequence_ends_with_an_answer_that_has_no_room(send, monkeypatch):
+    """Its state has moved on, so the step cannot be sent again."""
+    from ge_backend.host import backend
+
+    def full(*_):
+        raise OutOfMemory("no room")
+
+    assert send(flags=START) is None
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "write_response", full)
+        assert "no room (this came up when the step had changed the state" in send()
+    assert "is not known here" in send()
 
 
 def test_a_refused_step_in_the_middle_changes_nothing(send, pipeline):

@@ -1,12 +1,9 @@
 """Tensors and errors cross between the host's objects and ours unchanged."""
 
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, OutOfMemory
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
 
@@ -93,54 +90,16 @@ def test_a_long_error_keeps_its_beginning_and_its_end(pb_utils, letter):
     assert text.endswith("; it has to be 1")
 
 
-@pytest.mark.parametrize(
-    ("mib", "left", "free", "fits"),
-    [
-        ((9,), 20, 0, True),
-        ((9,), 0, 10, True),
-        ((9, 9), 12, 10, True),
-        ((9, 9, 9), 12, 10, False),
-        ((12,), 8, 10, False),
-        ((12,), 8, None, True),
-    ],
-)
-def test_a_response_that_shared_memory_has_no_room_for_is_an_error(
-    pb_utils, monkeypatch, mib, left, free, fits
-):
-    """Sent through a sender it would be lost, and in a list it would fail all others."""
+def test_an_answer_that_has_no_room_on_its_way_is_none(pb_utils, monkeypatch):
+    """Of outputs that nobody asked for nothing is sent, so they need no room."""
     from ge_backend.host import codec
 
-    state = SimpleNamespace(f_bavail=left << 8, f_frsize=1 << 12)
-    monkeypatch.setattr(codec.os, "statvfs", lambda folder: state)
-    region = SimpleNamespace(free_memory=lambda: free << 20)
-    inside = SimpleNamespace() if free is None else SimpleNamespace(shared_memory=region)
-    monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
-    outputs = {f"y{place}": np.zeros(size << 20, np.uint8) for place, size in enumerate(mib)}
-    request = pb_utils.InferenceRequest([], [*outputs])
-    not_asked_for = {"z": np.zeros(99 << 20, np.uint8)}
-    if fits:
-        response = codec.write_response(request, outputs | not_asked_for, layout())
-        assert len(response.output_tensors()) == len(mib)
-    else:
-        with pytest.raises(OutOfMemory, match=f"takes {sum(mib)} MiB"):
-            codec.write_response(request, outputs, layout())
-
-
-def test_texts_take_room_too(pb_utils, monkeypatch):
-    """Each with its length before it."""
-    from ge_backend.host import codec
-
-    state = SimpleNamespace(f_bavail=0, f_frsize=1 << 12)
-    monkeypatch.setattr(codec.os, "statvfs", lambda folder: state)
-    region = SimpleNamespace(free_memory=lambda: (64 << 10) + 1000)
-    inside = SimpleNamespace(shared_memory=region)
-    monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
-    texts = np.array([b"x" * 246, b"y" * 246] * 2, dtype=object)
-    request = pb_utils.InferenceRequest([], ["y"])
-    codec.write_response(request, {"y": texts}, layout())
-    texts[0] += b"z"
-    with pytest.raises(OutOfMemory):
-        codec.write_response(request, {"y": texts}, layout())
+    asked = []
+    monkeypatch.setattr(codec, "check_room", lambda arrays: asked.append([*arrays]))
+    given = pb_utils.InferenceRequest(requested_output_names=["y"])
+    wanted, other = np.zeros((1, 1)), np.zeros(1 << 20)
+    assert not codec.write_response(given, {"y": wanted, "z": other}, layout()).has_error()
+    assert [[array.shape for array in arrays] for arrays in asked] == [[(1, 1)]]
 
 
 def test_lost_executor_is_unavailable():

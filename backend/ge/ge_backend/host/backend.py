@@ -16,7 +16,7 @@ from ge_backend.config.instances import instance_number
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.ensemble.runner import EnsembleRunner
-from ge_backend.errors import ConfigError, GeError, OutOfMemory, Status, unforeseen
+from ge_backend.errors import ConfigError, GeError, OutOfMemory, StateLost, Status, unforeseen
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import (
@@ -119,11 +119,13 @@ class Backend:
             readable = self._read(arrivals, responses, open_)
             for reply in self._pipeline.run(readable):
                 index = readable[reply.request].index
-                if self._steps is not None:
-                    self._steps.settle(index, reply)
                 request = arrivals[index].request
+                response, error = self._written(request, reply)
+                if self._steps is not None:
+                    self._steps.settle(index, replace(reply, error=error))
                 early = len(open_) > 1 or math.isinf(reply.remaining_ns)
-                responses[index] = self._answer(request, reply, early=early)
+                early = early and reply.remaining_ns > EARLY_REPLY_NS
+                responses[index] = self._answer(request, response, early=early)
                 open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
@@ -204,25 +206,25 @@ class Backend:
             log.exception("a request could not be read in an unforeseen way")
             raise unforeseen(error, GeError) from error
 
-    def _answer(self, request: Any, reply: Reply, *, early: bool) -> Any:
+    def _written(self, request: Any, reply: Reply) -> tuple[Any, GeError | None]:
+        """Return the response to a request, and what is wrong if it is an error."""
+        error = reply.error
+        if error is None:
+            try:
+                return write_response(request, reply.outputs, self._layout), None
+            except OutOfMemory as full:
+                error = full if self._steps is None else StateLost.after(full)
+        return self._refuse(error), error
+
+    def _answer(self, request: Any, response: Any, *, early: bool) -> Any:
         """Return the response, or send it now and return None where that gains enough."""
-        if reply.error is not None:
-            response = self._refuse(reply.error)
-        else:
-            response = self._written(request, reply)
-        if not (early and self._config.early_reply and reply.remaining_ns > EARLY_REPLY_NS):
+        if not (early and self._config.early_reply):
             return response
         if send_response(request, response):
             self._pipeline.recorder.add("ge_early_replies_total")
         else:
             self._pipeline.recorder.add("ge_request_failures_total", status=Status.INTERNAL.value)
         return None
-
-    def _written(self, request: Any, reply: Reply) -> Any:
-        try:
-            return write_response(request, reply.outputs, self._layout)
-        except OutOfMemory as error:
-            return self._refuse(error)
 
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.batching.request import Request, check_request
-from ge_backend.config.sizes import format_bytes
-from ge_backend.errors import GeError, OutOfMemory
+from ge_backend.errors import GeError
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.dlpack import export_bf16, import_bf16
+from ge_backend.host.room import check_room
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import Array
 
@@ -23,10 +20,6 @@ __all__ = ["error_response", "read_request", "send_response", "write_response"]
 
 log = logging.getLogger(__name__)
 
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
-# What the host takes beside a response's tensors: a region grows by whole MiB, and messages lie in
-# what is free of it.
-MARGIN_BYTES, SMALL_MARGIN_BYTES = 2 << 20, 64 << 10
 # Bytes of an error's text. gRPC sends it behind the answer, with three letters for a byte that is
 # not ASCII, and clients take 8 KiB of that: what is longer comes as another error.
 MOST_BYTES, LAST_BYTES = 2000, 500
@@ -63,7 +56,7 @@ def write_response(request: Any, outputs: dict[str, Array], layout: Layout) -> A
     """
     wanted = request.requested_output_names()
     arrays = {name: array for name, array in outputs.items() if name in wanted}
-    _check_room(arrays.values())
+    check_room(arrays.values())
     bf16 = {output.name for output in layout.outputs if output.dtype.name == "BF16"}
     return pb_utils.InferenceResponse(
         output_tensors=[
@@ -101,34 +94,3 @@ def send_response(request: Any, response: Any) -> bool:
         log.exception("a response could not be sent")
         return False
     return True
-
-
-def _check_room(arrays: Collection[Array]) -> None:
-    """See that shared memory has room for a response's tensors.
-
-    A sender is closed before it looks for room, so that a request would never be answered; and of
-    a list of responses one without room fails all. What is free is that of the stub's region, and
-    what the region can grow by. Source: python_backend r24.10 src/response_sender.cc; seen on 2.51.
-
-    Raises:
-        OutOfMemory: it has not.
-    """
-    sizes = [array.nbytes if array.dtype != object else _text_bytes(array) for array in arrays]
-    state, total = os.statvfs(SHARED_MEMORY), sum(sizes)
-    growth = max(0, state.f_bavail * state.f_frsize - MARGIN_BYTES)
-    if total <= growth:
-        return
-    region = getattr(sys.modules.get("c_python_backend_utils"), "shared_memory", None)
-    if region is None:  # it is not told
-        return
-    free = max(0, region.free_memory() - SMALL_MARGIN_BYTES)
-    if total > free + growth or max(sizes) > max(free, growth):
-        raise OutOfMemory(
-            f"the answer takes {format_bytes(total)}, and {SHARED_MEMORY} has "
-            f"{format_bytes(free + growth)} left for it; give the server more (--shm-size of a "
-            "container), or send less at once"
-        )
-
-
-def _text_bytes(array: Array) -> int:
-    return 4 * array.size + sum(map(len, array.flat))

@@ -1,0 +1,52 @@
+"""Whether an answer has room in the memory that this stub shares with the host.
+
+The host says so too late. A sender is closed before it looks for room, so that the request would
+never be answered, nor its model be unloaded; and of a list of responses one without room fails all.
+Source: python_backend r24.10 src/response_sender.cc; seen on 2.51.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection
+
+from ge_backend.config.sizes import format_bytes
+from ge_backend.errors import OutOfMemory
+from ge_backend.tensors import Array
+
+__all__ = ["check_room"]
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
+# What the host takes beside a response's tensors: a region grows by whole MiB, and messages lie in
+# what is free of it.
+MARGIN_BYTES, SMALL_MARGIN_BYTES = 2 << 20, 64 << 10
+
+
+def check_room(arrays: Collection[Array]) -> None:
+    """See that these arrays of a response have room: each in one piece.
+
+    There is what is free of the stub's region, and what the region can grow by.
+
+    Raises:
+        OutOfMemory: they have none.
+    """
+    sizes = [array.nbytes if array.dtype != object else _text_bytes(array) for array in arrays]
+    state, total = os.statvfs(SHARED_MEMORY), sum(sizes)
+    growth = max(0, state.f_bavail * state.f_frsize - MARGIN_BYTES)
+    if total <= growth or not state.f_blocks:  # a tmpfs without a limit has no blocks
+        return
+    region = getattr(sys.modules.get("c_python_backend_utils"), "shared_memory", None)
+    if region is None:  # it is not told
+        return
+    free = max(0, region.free_memory() - SMALL_MARGIN_BYTES)
+    if total > free + growth or max(sizes) > max(free, growth):
+        raise OutOfMemory(
+            f"the answer takes {format_bytes(total)}, and {SHARED_MEMORY} has "
+            f"{format_bytes(free + growth)} left for it; give the server more (--shm-size of a "
+            "container), or send less at once"
+        )
+
+
+def _text_bytes(array: Array) -> int:
+    return 4 * array.size + sum(map(len, array.flat))

@@ -1,0 +1,64 @@
+"""An answer that has no room in the memory that stub and host share is known before it is sent."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ge_backend.errors import OutOfMemory
+from ge_backend.host.room import check_room
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """Returns a function that says what shared memory has left, and what the stub's region has."""
+
+    def has(*, left, free, blocks=1):
+        state = SimpleNamespace(f_blocks=blocks, f_bavail=left, f_frsize=1)
+        monkeypatch.setattr(os, "statvfs", lambda _: state)
+        inside = SimpleNamespace()
+        if free is not None:
+            inside.shared_memory = SimpleNamespace(free_memory=lambda: free)
+        monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
+
+    return has
+
+
+@pytest.mark.parametrize(
+    ("mib", "left", "free", "fits"),
+    [
+        ((9,), 20, 0, True),
+        ((9,), 0, 10, True),
+        ((9, 9), 12, 10, True),
+        ((9, 9, 9), 12, 10, False),
+        ((12,), 8, 10, False),
+        ((12,), 8, None, True),
+    ],
+)
+def test_an_answer_without_room_is_refused(shared, mib, left, free, fits):
+    """Each of its tensors lies in one piece: in the region, or in what this can grow by."""
+    shared(left=left << 20, free=None if free is None else free << 20)
+    arrays = [np.zeros(size << 20, np.uint8) for size in mib]
+    if fits:
+        check_room(arrays)
+    else:
+        with pytest.raises(OutOfMemory, match=f"takes {sum(mib)} MiB"):
+            check_room(arrays)
+
+
+def test_memory_without_a_limit_has_room(shared):
+    """A tmpfs of size=0 has neither blocks nor free ones."""
+    shared(left=0, free=0, blocks=0)
+    check_room([np.zeros(9 << 20, np.uint8)])
+
+
+def test_texts_take_room_too(shared):
+    """Each with its length before it."""
+    shared(left=0, free=(64 << 10) + 1000)
+    texts = np.array([b"x" * 246, b"y" * 246] * 2, dtype=object)
+    check_room([texts])
+    texts[0] += b"z"
+    with pytest.raises(OutOfMemory):
+        check_room([texts])
