@@ -56,6 +56,18 @@ def test_percentiles_are_taken_where_the_host_keeps_them():
     assert host.quantiles_ms == {0.5: 9, 0.99: 40}
 
 
+def test_percentiles_of_two_versions_are_the_slower_one_s():
+    """The host tells them apart, and percentiles cannot be added up."""
+    name = "nv_inference_request_summary_us"
+    told = {
+        (name, (("model", "encoder"), ("quantile", "0.5"), ("version", version))): us
+        for version, us in (("1", 2_600.0), ("2", 2_700.0))
+    }
+    whole = Reading(at_s=12.0, values={**reading(12.0, 1).values, **told})
+    (host,) = host_latencies(recording(readings=(reading(10.0, 0), whole)))
+    assert host.quantiles_ms == {0.5: 2.7}
+
+
 def test_runs_have_percentiles_by_model_without_preparations():
     """Waiting, running, and both; what failed counts too."""
     (runs,) = run_latencies(RUNS)

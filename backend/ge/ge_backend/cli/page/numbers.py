@@ -31,7 +31,8 @@ class HostLatency:
     """What the host says of whole requests to a model, its queue included.
 
     Attributes:
-        quantiles_ms: over the host's own sliding window; empty unless it was told to keep them.
+        quantiles_ms: over the host's own sliding window, of several versions the slowest one's;
+            empty unless it was told to keep them.
     """
 
     model: str
@@ -104,7 +105,7 @@ def _of_host(model: str, requests: float, first: Reading, last: Reading) -> Host
     def mean_ms(name: str) -> float:
         return change(first, last, name, model=model) / requests / 1e3
 
-    told = last.by("nv_inference_request_summary_us", "quantile", model=model)
+    told = last.highest("nv_inference_request_summary_us", "quantile", model=model)
     return HostLatency(
         model=model,
         requests=requests,

@@ -40,21 +40,23 @@ class Reading:
 
     def by(self, name: str, label: str, **matching: str) -> dict[str, float]:
         """Return a metric's sums by the values of a label."""
-        sums: dict[str, float] = {}
-        for (metric, labels), value in self.values.items():
-            given = dict(labels)
-            if metric == name and label in given and matching.items() <= given.items():
-                sums[given[label]] = sums.get(given[label], 0.0) + value
-        return sums
+        return {value: sum(series) for value, series in self._by(name, label, matching).items()}
+
+    def highest(self, name: str, label: str, **matching: str) -> dict[str, float]:
+        """Return a metric by the values of a label, of series that cannot be added up."""
+        return {value: max(series) for value, series in self._by(name, label, matching).items()}
 
     def gauge(self, name: str, of: Callable[[Iterable[float]], float] = max) -> dict[str, float]:
         """Return a gauge by device; each model tells of the whole, so one value of them counts."""
+        return {device: of(series) for device, series in self._by(name, "device", {}).items()}
+
+    def _by(self, name: str, label: str, matching: Mapping[str, str]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for (metric, labels), value in self.values.items():
-            device = dict(labels).get("device", "")
-            if metric == name and device:
-                found.setdefault(device, []).append(value)
-        return {device: of(values) for device, values in found.items()}
+            given = dict(labels)
+            if metric == name and label in given and matching.items() <= given.items():
+                found.setdefault(given[label], []).append(value)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
