@@ -1,7 +1,7 @@
 """Devices from two readings, and what counters grew by."""
 
 from builders.recordings import AFTER, BEFORE
-from ge_backend.cli.watch.readings import Reading, device_lines, grown
+from ge_backend.cli.watch.readings import Reading, change, device_lines, grown
 
 
 def test_a_device_is_told_as_it_is():
@@ -36,3 +36,20 @@ def test_what_grew_is_told_by_label():
         "4x8": 4,
         "8x8": 16,
     }
+
+
+def test_a_version_that_is_gone_takes_nothing_from_what_others_grew_by():
+    """The host drops its series with the version, so their sum falls while the others grow."""
+    name = "nv_inference_request_success_total"
+
+    def seen(**counts):
+        values = {(name, (("model", "m"), ("version", v[1:]))): n for v, n in counts.items()}
+        return Reading(at_s=1, values=values)
+
+    for before, after, growth in (
+        (seen(v1=1000.0, v2=500.0), seen(v2=510.0), 10),  # unloaded
+        (seen(v1=1000.0), seen(v2=1500.0), 1500),  # replaced by a newer one
+        (seen(v1=1000.0, v2=500.0), seen(v1=1010.0, v2=3.0), 13),  # one was loaded again
+    ):
+        assert change(before, after, name, model="m") == growth
+        assert grown(before, after, name, "model") == {"m": growth}

@@ -95,19 +95,23 @@ def device_lines(before: Reading, after: Reading) -> list[DeviceLine]:
 
 
 def change(before: Reading, after: Reading, name: str, **labels: str) -> float:
-    """Return how much a counter grew; one that fell began anew, with its server."""
-    return _growth(before.total(name, **labels), after.total(name, **labels))
+    """Return how much a counter grew; a series that fell began anew, with its model or server."""
+    return _growth(before, after, name).total(name, **labels)
 
 
 def grown(
     before: Reading, after: Reading, name: str, label: str, **labels: str
 ) -> dict[str, float]:
     """Return how much a counter grew by the values of a label, where it did."""
-    then = before.by(name, label, **labels)
-    now = after.by(name, label, **labels)
-    grew = {value: _growth(then.get(value, 0.0), count) for value, count in now.items()}
+    grew = _growth(before, after, name).by(name, label, **labels)
     return {value: growth for value, growth in grew.items() if growth > 0}
 
 
-def _growth(then: float, now: float) -> float:
-    return now - then if now >= then else now
+def _growth(before: Reading, after: Reading, name: str) -> Reading:
+    """Return by how much each series grew: their sum may fall where one of them is gone."""
+    values: dict[tuple[str, Labels], float] = {}
+    for key, now in after.values.items():
+        if key[0] == name:
+            then = before.values.get(key, 0.0)
+            values[key] = now - then if now >= then else now
+    return Reading(at_s=after.at_s, values=values)
