@@ -1,4 +1,6 @@
 import os
+import shutil
+import signal
 
 import pytest
 
@@ -73,14 +75,31 @@ def test_what_cannot_be_removed_is_told(triton, monkeypatch, capsys):
     main(["install", str(triton)])
     capsys.readouterr()
 
-    def refused(path):
+    def refused(path, _):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(install.shutil, "rmtree", refused)
+    monkeypatch.setattr(shutil, "move", refused)
     assert main(["install", str(triton), "--uninstall"]) == 2
     target = triton / "backends" / "ge"
     told = f"ge-backend: cannot remove {target}: Permission denied\n"
     assert capsys.readouterr() == ("", told)
+
+
+@pytest.mark.parametrize("action", [[], ["--link"], ["--uninstall"]])
+def test_what_is_interrupted_while_it_removes_can_be_done_again(triton, action, monkeypatch):
+    """No half of a backend is left in its place, which would be taken for somebody else's."""
+    main(["install", str(triton)])
+
+    def interrupted(path, *_, **__):
+        next(install.Path(path).rglob("model.py")).unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", interrupted)
+        assert main(["install", str(triton), *action]) == 128 + signal.SIGINT
+
+    assert main(["install", str(triton), *action]) == 0
+    assert (triton / "backends" / "ge").exists() == (action != ["--uninstall"])
 
 
 def test_a_folder_that_is_no_installation_is_refused(tmp_path, capsys):

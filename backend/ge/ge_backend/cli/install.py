@@ -40,9 +40,11 @@ def install(arguments: argparse.Namespace) -> int:
     if target.is_symlink() or (target.exists() and not _is_ours(target)):
         raise ConfigError(f"{target} is there and is not this backend; move it away first")
     if arguments.uninstall:
-        there = target.exists()
+        if not target.exists():
+            print(f"{target} is not there")
+            return 0
         _take_out(target)
-        print(f"removed {target}" if there else f"{target} is not there")
+        print(f"removed {target}")
         return 0
     if arguments.link and any(path.is_relative_to(target) for path in backend_files().values()):
         raise ConfigError(
@@ -84,13 +86,14 @@ def _put(target: Path, *, link: bool) -> None:
         for path in (fresh, *fresh.rglob("*")):  # the server is often another user
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
-        _remove(target)
+        _set_aside(target, scratch)
         fresh.rename(target)
 
 
 def _take_out(target: Path) -> None:
     try:
-        _remove(target)
+        with tempfile.TemporaryDirectory(prefix=".ge-", dir=target.parent) as scratch:
+            _set_aside(target, scratch)
     except OSError as error:
         raise ConfigError(f"cannot remove {target}: {error.strerror}") from error
 
@@ -104,6 +107,10 @@ def _place(source: Path, target: Path, *, link: bool) -> None:
         shutil.copyfile(source, target)
 
 
-def _remove(target: Path) -> None:
+def _set_aside(target: Path, scratch: str) -> None:
+    """Move a backend into a folder that is about to be removed.
+
+    Removed in its place, and interrupted meanwhile, it would not be known as this one any more.
+    """
     if target.exists():
-        shutil.rmtree(target)
+        shutil.move(target, Path(scratch) / "old")  # a layer of an image takes no rename
