@@ -102,6 +102,23 @@ def test_what_is_interrupted_while_it_removes_can_be_done_again(triton, action, 
     assert (triton / "backends" / "ge").exists() == (action != ["--uninstall"])
 
 
+def test_a_full_disk_is_told(triton, monkeypatch, capsys):
+    """Of a folder, copying says what became of each file; one reason is enough."""
+    copy = shutil.copyfile
+
+    def full(source, target, **how):
+        if target.name == "metrics.py":
+            raise OSError(28, "No space left on device", str(target))
+        return copy(source, target, **how)
+
+    monkeypatch.setattr(shutil, "copyfile", lambda s, t, **how: full(s, install.Path(t), **how))
+
+    assert main(["install", str(triton)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"ge-backend: cannot write {triton / 'backends' / 'ge'}: [Errno 28] No ")
+    assert [path.name for path in (triton / "backends").iterdir()] == ["python"]
+
+
 def test_a_folder_that_is_no_installation_is_refused(tmp_path, capsys):
     """And nothing is written."""
     assert main(["install", str(tmp_path)]) == 2

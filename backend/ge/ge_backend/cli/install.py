@@ -54,7 +54,7 @@ def install(arguments: argparse.Namespace) -> int:
     try:
         _put(target, link=arguments.link)
     except OSError as error:
-        raise ConfigError(f"cannot write {target}: {error.strerror}") from error
+        raise ConfigError(f"cannot write {target}: {_reason(error)}") from error
     print(f"{'linked' if arguments.link else 'copied'} the backend to {target}")
     return 0
 
@@ -95,7 +95,7 @@ def _take_out(target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".ge-", dir=target.parent) as scratch:
             _set_aside(target, scratch)
     except OSError as error:
-        raise ConfigError(f"cannot remove {target}: {error.strerror}") from error
+        raise ConfigError(f"cannot remove {target}: {_reason(error)}") from error
 
 
 def _place(source: Path, target: Path, *, link: bool) -> None:
@@ -114,3 +114,8 @@ def _set_aside(target: Path, scratch: str) -> None:
     """
     if target.exists():
         shutil.move(target, Path(scratch) / "old")  # a layer of an image takes no rename
+
+
+def _reason(error: OSError) -> str:
+    """Return why; copying a folder ends with a list, of which the first is enough."""
+    return str(error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror)
