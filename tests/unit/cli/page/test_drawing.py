@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from matplotlib.figure import Figure
 
-from ge_backend.cli.page.drawing import check_libraries, colours_of, legend, svg
+from ge_backend.cli.page.drawing import WIDTH_INCHES, check_libraries, colours_of, legend, svg
 from ge_backend.errors import DeviceUnavailable
 
 
@@ -56,6 +56,18 @@ def test_a_legend_has_as_many_columns_as_have_room(labels, columns):
         figure.gca().plot([1], [1], label=label)
     legend(figure)
     assert figure.legends[0]._ncols == columns
+
+
+@pytest.mark.parametrize("count", [2, 60])
+def test_a_long_legend_leaves_the_picture_its_height(count):
+    """A server of many models has a name for each line."""
+    figure = Figure(figsize=(WIDTH_INCHES, 2.8), layout="constrained")
+    axes = figure.subplots()
+    for index in range(count):
+        axes.plot([1], [1], label=f"a_model_with_a_name_{index}")
+    legend(figure)
+    figure.draw_without_rendering()
+    assert axes.get_position().height * figure.get_figheight() > 1.5
 
 
 def test_a_figure_without_labels_has_no_legend():

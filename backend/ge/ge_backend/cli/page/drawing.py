@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from io import StringIO
@@ -32,6 +33,8 @@ INK = "#010203"
 WIDTH_INCHES = 8.6
 # About so many characters have room in a line of a legend, whose handles take a few each.
 LINE_CHARACTERS, HANDLE_CHARACTERS = 105, 9
+# For lines beyond these a figure is made higher, by inches for each.
+LEGEND_LINES, LINE_INCHES = 2, 0.19
 STYLE = {
     "svg.fonttype": "none",  # the page's own fonts
     "text.parse_math": False,  # a model's name may hold a $
@@ -104,12 +107,17 @@ def over_time(
 
 
 def legend(figure: Any) -> None:
-    """Write what has a label above the axes, in as many columns as have room."""
+    """Write what has a label above the axes, in as many columns as have room.
+
+    The figure is as much higher as a long one needs, so that the axes keep their height.
+    """
     labels = [label for axes in figure.axes for label in axes.get_legend_handles_labels()[1]]
     if not labels:
         return
     widest = max(len(label) for label in labels) + HANDLE_CHARACTERS
     columns = min(len(labels), max(1, LINE_CHARACTERS // widest))
+    beyond = max(0, math.ceil(len(labels) / columns) - LEGEND_LINES)
+    figure.set_figheight(figure.get_figheight() + LINE_INCHES * beyond)
     figure.legend(loc="outside upper left", ncols=columns, fontsize="small")
 
 
