@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.figure import Figure
 
 from builders.recordings import RUNS, past_run, reading, recording, text_reading
 from ge_backend.cli.page.page import pictures, render
@@ -35,6 +36,17 @@ class Outline(HTMLParser):
 
     def handle_data(self, text):
         self.texts.append(text.strip())
+
+
+def run_recording(model):
+    """Return a recording of one run of a model."""
+    run = past_run(1, came_ms=0, started_ms=1, ended_ms=5, model=model)
+    return recording(model, devices=(DeviceRuns(device="cpu", pid=1, runs=(run,), missed=0),))
+
+
+def text_recording(model):
+    """Return a recording of a model that generates text."""
+    return recording(readings=(text_reading(10.0, 0, model), text_reading(12.0, 1, model)))
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +98,25 @@ def test_names_are_escaped():
     text = render(recording(model="<script>alert('$x$')"))
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("model", ["encoder", "_encoder"])
+@pytest.mark.parametrize(
+    ("title", "recorded"),
+    [
+        ("Requests", recording),
+        ("Timeline of the executor of cpu", run_recording),
+        ("Tokens", text_recording),
+        ("Cache", text_recording),
+    ],
+)
+def test_a_picture_tells_which_line_is_which_model(title, recorded, model):
+    """Also of one whose name begins with what matplotlib takes for a line without a name."""
+    (picture,) = [p for p in pictures(recorded(model)) if p.title == title]
+    figure = Figure()
+    picture.draw(figure)
+    (legend,) = figure.legends
+    assert [text.get_text().strip() for text in legend.get_texts()] == [model]
 
 
 def test_without_executors_it_says_why_something_is_missing():

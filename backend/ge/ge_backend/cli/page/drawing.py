@@ -16,6 +16,7 @@ __all__ = [
     "WIDTH_INCHES",
     "check_libraries",
     "colours_of",
+    "label_of",
     "legend",
     "over_time",
     "svg",
@@ -104,6 +105,11 @@ def over_time(
     axes[-1].set_xlim(0, end_s)
     axes[-1].set_xlabel("seconds since the recording began")
     legend(figure)
+
+
+def label_of(name: str) -> str:
+    """Return a name as a label: one that begins with _ matplotlib leaves out of legends."""
+    return f" {name}" if name.startswith("_") else name
 
 
 def legend(figure: Any) -> None:

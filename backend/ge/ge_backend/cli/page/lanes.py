@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, legend, over_time, tidy
+from ge_backend.cli.page.drawing import COLOURS, label_of, legend, over_time, tidy
 from ge_backend.cli.watch.executors import DeviceRuns
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.config.sizes import unit_of
@@ -87,7 +87,7 @@ def draw_lanes(figure: Any, device: DeviceRuns, colours: Mapping[str, str]) -> N
     top.set_title(f"{device.device}: {_length(end_ns - begin_ns)}, when most ran")
     named = [name for name in colours if any(run.model == name for run in shown)]
     for name in named:
-        top.bar(0, 0, color=colours[name], label=name)
+        top.bar(0, 0, color=colours[name], label=label_of(name))
     counts, times = waiting(device.runs, begin_ns, end_ns)
     edges = [(time - begin_ns) / 1e6 for time in times]
     bottom.stairs(counts, edges, color=COLOURS[3], fill=True, alpha=0.6)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from ge_backend.cli.page.drawing import over_time
+from ge_backend.cli.page.drawing import label_of, over_time
 from ge_backend.cli.watch.readings import Reading
 from ge_backend.cli.watch.text import text_lines
 
@@ -24,7 +24,7 @@ def draw_tokens(figure: Any, readings: Sequence[Reading], colours: Mapping[str, 
         drawn = [line.tokens_per_s if line else 0.0 for line in lines]
         taken = [line.prompt_tokens_per_s if line else 0.0 for line in lines]
         style = {"baseline": None, "color": colours[model], "linewidth": 2}
-        axes[0].stairs(drawn, edges, label=model, **style)
+        axes[0].stairs(drawn, edges, label=label_of(model), **style)
         axes[1].stairs(taken, edges, **style)
     over_time(figure, axes, ["tokens/s drawn", "tokens/s of prompts"], edges[-1])
 
@@ -41,7 +41,8 @@ def draw_cache(figure: Any, readings: Sequence[Reading], colours: Mapping[str, s
         seen = [(at_s, lines[model]) for at_s, lines in looks if model in lines]
         times = [at_s for at_s, _ in seen]
         style = {"color": colours[model], "linewidth": 2}
-        axes[0].plot(times, [100 * (line.cache or 0.0) for _, line in seen], label=model, **style)
+        shares = [100 * (line.cache or 0.0) for _, line in seen]
+        axes[0].plot(times, shares, label=label_of(model), **style)
         axes[1].plot(times, [line.running for _, line in seen], **style)
         axes[1].plot(times, [line.waiting for _, line in seen], linestyle=":", **style)
     over_time(figure, axes, ["cache, %", "texts"])

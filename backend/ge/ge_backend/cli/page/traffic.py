@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ge_backend.cli.page.drawing import COLOURS, legend, over_time, tidy
+from ge_backend.cli.page.drawing import COLOURS, label_of, legend, over_time, tidy
 from ge_backend.cli.page.numbers import request_rates
 from ge_backend.cli.watch.models import ModelNumbers
 from ge_backend.cli.watch.readings import Reading
@@ -39,7 +39,8 @@ def draw_rates(
         rates = request_rates(readings, model)
         edges = [rates[0][0], *(until for _, until, _ in rates)]
         values = [rate for _, _, rate in rates]
-        axes.stairs(values, edges, baseline=None, color=colours[model], linewidth=2, label=model)
+        style = {"baseline": None, "color": colours[model], "linewidth": 2}
+        axes.stairs(values, edges, label=label_of(model), **style)
     over_time(figure, [axes], ["requests per second"])
 
 
