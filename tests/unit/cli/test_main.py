@@ -81,6 +81,23 @@ def test_a_reader_that_has_gone_is_no_traceback(flush):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "[3, 3, 4]\n")])
+def test_a_stream_that_was_closed_takes_what_is_written(closed, out):
+    """As some start what is in the background; a note on stderr does not get into the output."""
+    noted = "buckets --strategy exponential --min 5 --max 3 --json"
+    command = f'"{sys.executable}" -m ge_backend.cli.main {noted} {closed}'
+    done = subprocess.run(["sh", "-c", command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, out)
+    assert "Traceback" not in done.stderr
+
+
+def test_a_command_can_ask_what_a_closed_stream_is(monkeypatch):
+    """As `report` does, which shows on stderr how it goes."""
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(preset, "preset", lambda _: sys.stderr.isatty())
+    assert main(["preset", "models/m", "throughput"]) == 0
+
+
 def test_another_broken_pipe_is_not_hidden(monkeypatch):
     """It is a fault of ours."""
 

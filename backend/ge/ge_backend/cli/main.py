@@ -8,6 +8,7 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ge_backend.cli import (
     buckets,
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     A command that ^C ends, or whose output nobody reads any more, ends without a word.
     """
+    _open_closed()
     parsed = build_parser().parse_args(arguments)
     try:
         code: int = parsed.func(parsed)
@@ -69,6 +71,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return BY_SIGNAL + signal.SIGPIPE
     return code
+
+
+def _open_closed() -> None:
+    """Let what is written to a closed stream (`2>&-`) go nowhere: `print` would write to stdout."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
+            setattr(sys, name, nowhere)
 
 
 def _nobody_reads() -> bool:
