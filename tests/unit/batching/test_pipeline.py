@@ -37,7 +37,7 @@ from ge_backend.fleet.fleet import FinishedRun, Fleet
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout, build_layout
 from ge_backend.metrics import Recorder
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.traffic.traffic import Traffic
+from ge_backend.traffic.traffic import REQUEST_ROWS, Traffic
 from ge_backend.warmup.warmup import RUN_OVERHEAD_NS
 
 POISON = 666
@@ -402,13 +402,14 @@ def test_the_arena_grows_with_the_batch(open_pipeline):
 
 
 def test_sizes_of_requests_are_recorded_and_those_without_a_bucket_noted(open_pipeline):
-    """Rows per batch, a size per row, and what a larger grid would have covered."""
+    """Rows per batch and request, a size per row, and what a larger grid would have covered."""
     pipeline = open_pipeline()
     replies_of(pipeline, requests_of(pipeline.layout, [[1], [2]], [[3] * 33]))
     assert pipeline.traffic.take_missed() == [(33,)]
     taken = pipeline.traffic.take()
     assert {name: dict(h.points()) for name, h in taken.items()} == {
         "rows": {3: 1},
+        REQUEST_ROWS: {1: 1, 2: 1},
         "length": {1: 2, 33: 1},
     }
 

@@ -1,6 +1,6 @@
 import threading
 
-from ge_backend.traffic.traffic import MAX_MISSED, Traffic
+from ge_backend.traffic.traffic import MAX_MISSED, REQUEST_ROWS, Traffic
 
 
 def test_a_batch_counts_once_in_rows_and_each_row_in_its_sizes():
@@ -9,8 +9,9 @@ def test_a_batch_counts_once_in_rows_and_each_row_in_its_sizes():
     traffic.add([(2, (5, 90)), (1, (7, 90))])
     traffic.add([])
     taken = traffic.take()
-    assert list(taken) == ["rows", "query", "doc"]
+    assert list(taken) == ["rows", REQUEST_ROWS, "query", "doc"]
     assert taken["rows"].points() == [(3, 1)]
+    assert taken[REQUEST_ROWS].points() == [(1, 1), (2, 1)]
     assert taken["query"].points() == [(5, 2), (7, 1)]
     assert taken["doc"].points() == [(90, 3)]
 

@@ -151,8 +151,8 @@ class Learner:
         fresh = self._pipeline.traffic.take()
         if any(histogram.total for histogram in fresh.values()):
             self._store.add_traffic(self._config.name, fresh)
-            for name, histogram in fresh.items():
-                self._learned[name].merge(histogram)
+            for name, learned in self._learned.items():
+                learned.merge(fresh[name])
 
     def _keep_costs(self) -> None:
         """Take over what serving has found out about costs; keep it if one has clearly moved."""

@@ -1,4 +1,4 @@
-"""Counting the sizes of real requests: rows per batch, and each row's size on each padded axis."""
+"""Counting real requests: rows per batch and per request, and sizes of rows on each padded axis."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from ge_backend.tensors import Shape
 from ge_backend.traffic.histogram import SizeHistogram
 
-__all__ = ["Traffic"]
+__all__ = ["REQUEST_ROWS", "Traffic"]
+
+# The rows of each request, beside the axes; no axis is called so.
+REQUEST_ROWS = "rows of a request"
 
 # Sizes without a bucket that are remembered until somebody takes them.
 MAX_MISSED = 64
 
 
 class Traffic:
-    """Histograms by axis, `rows` first; bounded memory, safe to use from several threads."""
+    """Histograms by axis, both of rows first; bounded memory, safe to use from several threads."""
 
     def __init__(self, axes: Sequence[str]) -> None:
-        self._names = ("rows", *axes)
+        self._names = ("rows", REQUEST_ROWS, *axes)
         self._lock = threading.Lock()
         self._histograms = self._empty()
         self._missed: set[Shape] = set()
@@ -28,9 +31,10 @@ class Traffic:
         if not requests:
             return
         with self._lock:
-            of_rows, *of_axes = self._histograms.values()
-            of_rows.add(sum([rows for rows, _ in requests]))
+            of_batch, of_request, *of_axes = self._histograms.values()
+            of_batch.add(sum([rows for rows, _ in requests]))
             for rows, sizes in requests:
+                of_request.add(rows)
                 for histogram, size in zip(of_axes, sizes, strict=True):
                     histogram.add(size, rows)
 

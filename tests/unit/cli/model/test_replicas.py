@@ -9,6 +9,7 @@ from ge_backend.cli.model.queueing import fewest_replicas, waiting
 from ge_backend.cli.model.replicas import LoadPlan, load_text, plan_load
 from ge_backend.errors import ConfigError
 from ge_backend.traffic.histogram import SizeHistogram
+from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.store import Store
 
 # Milliseconds of a run, by rows and length: 8 short ones take as long as 2 alone.
@@ -38,6 +39,15 @@ def test_the_sizes_that_came_decide(planned, cache):
     assert found.from_traffic
     assert 0.002 < found.alone_s < 0.004
     assert found.replicas < long.replicas
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+def test_requests_that_came_together_are_still_several(planned, cache, rows):
+    """A busy server is handed eight of them as one batch; a load is of requests."""
+    traffic = Traffic(("length",))
+    traffic.add([(rows, (10,))] * 8)
+    Store(cache).add_traffic("tiny", traffic.take())
+    assert planned(100, 60).together == 8 / rows
 
 
 def test_replicas_are_the_fewest_that_do(planned):

@@ -11,13 +11,13 @@ import numpy as np
 
 from ge_backend.batching.plan import Policy, plan
 from ge_backend.batching.request import Request
-from ge_backend.buckets.axis import ROWS
 from ge_backend.buckets.costs import CostModel
 from ge_backend.cli.model.queueing import Forecast, fewest_replicas, waiting
 from ge_backend.errors import ConfigError
 from ge_backend.serving.offline import look_into
 from ge_backend.tensors import Array
 from ge_backend.traffic.histogram import SizeHistogram
+from ge_backend.traffic.traffic import REQUEST_ROWS
 from ge_backend.warmup.measure import cost_model, known_costs, measured_anew
 from ge_backend.warmup.shaped import ShapedModel
 
@@ -157,11 +157,12 @@ def _times(model: ShapedModel) -> Array:
 def _drawing(model: ShapedModel, costs: CostModel) -> Callable[[int], Request]:
     """Return what draws requests as they were recorded, each axis by itself.
 
-    Without a record they have the largest size. Tensors they have none; the number is their index.
+    Without a record they have one row of the largest size. Tensors they have none; the number is
+    their index.
     """
     rng = np.random.default_rng(SEED)
     traffic = model.store.traffic(model.config.name)
-    rows = _points(traffic.get(ROWS), 1)
+    rows = _points(traffic.get(REQUEST_ROWS), 1)
     sizes = [
         _points(traffic.get(axis), largest)
         for axis, largest in zip(model.layout.axes, costs.limits, strict=True)
