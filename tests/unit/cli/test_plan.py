@@ -169,10 +169,15 @@ def test_a_load_is_planned_for_one_model(repository, ge_backend):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--load", "10"), "--load needs --p99"), (("--p99", "10"), "of use with --load only")],
+    [
+        (("--load", "10"), "--load needs --p99"),
+        (("--p99", "10"), "of use with --load only"),
+        (("--load", "10", "--p99", "10", "--pool", "1GiB"), "of use without --load only"),
+        (("--load", "10", "--p99", "10", "--plot", "plan.png"), "of use without --load only"),
+    ],
 )
-def test_half_a_load_is_refused(repository, ge_backend, arguments, message):
-    """Both numbers are needed."""
+def test_options_that_do_not_go_together_are_refused(repository, ge_backend, arguments, message):
+    """Of a load both numbers are needed, and it has no picture that could be waited for."""
     code, _, err = ge_backend("plan", repository(large=64), *arguments)
     assert code != 0
     assert message in err

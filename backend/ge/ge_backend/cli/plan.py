@@ -91,6 +91,8 @@ def plan(arguments: argparse.Namespace) -> int:
 def _plan_load(arguments: argparse.Namespace) -> int:
     if arguments.p99 is None:
         raise ConfigError("--load needs --p99: the milliseconds that 99 of 100 requests may take")
+    if arguments.pool is not None or arguments.plot is not None:
+        raise ConfigError("--pool and --plot are of use without --load only; leave them out")
     folders = {folder.name: folder for folder in model_folders(arguments.repository)}
     ours = [name for name, folder in folders.items() if is_ours(folder)]
     name = arguments.model or (ours[0] if len(ours) == 1 else "")
