@@ -41,6 +41,19 @@ def test_an_error_of_ours_is_one_line_and_exit_code_2(capsys, tmp_path):
     assert printed.err == f"ge-backend: model repository {tmp_path / 'nowhere'} is not a folder\n"
 
 
+def test_a_folder_that_may_not_be_entered_is_told(capsys, tmp_path, monkeypatch):
+    """In one line, which names it, whichever command looks there."""
+
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    library = tmp_path / "backends" / "python" / "libtriton_python.so"
+    assert main(["install", str(tmp_path)]) == 2
+    told = f"ge-backend: [Errno 13] Permission denied: '{library}'\n"
+    assert capsys.readouterr() == ("", told)
+
+
 def test_an_interrupt_is_no_traceback(capsys, monkeypatch):
     """The exit code is a shell's for SIGINT."""
 

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.func(parsed)
         sys.stdout.flush()
-    except GeError as error:
+    except (GeError, PermissionError) as error:  # or a path that its user may not enter
         print(f"ge-backend: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:
