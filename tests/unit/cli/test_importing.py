@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -210,6 +211,23 @@ def test_a_long_name_is_taken(folder, exporting, ge_backend, tmp_path):
     """As long as the names of its steps can be those of folders."""
     arguments = ("import", folder, "--into", tmp_path / "models", "--name", "a" * 240)
     assert ge_backend(*arguments)[0] == 0
+
+
+def test_what_is_written_is_utf_8_in_any_locale(
+    folder, exporting, ge_backend, tmp_path, monkeypatch
+):
+    """As protobuf and the host read it; here the locale's own encoding is ASCII."""
+    write = Path.write_text
+    monkeypatch.setattr(Path, "write_text", lambda p, t, encoding="ascii": write(p, t, encoding))
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "größe"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "modules.json").unlink()
+    models = tmp_path / "models"
+    code, _, err = ge_backend("import", folder, "--into", models, "--name", "modèle")
+    assert (code, err) == (0, "")
+    assert read_document(models / "modèle")["name"] == "modèle"
+    assert (models / "modèle" / "labels.txt").read_text(encoding="utf-8") == "größe\n"
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])

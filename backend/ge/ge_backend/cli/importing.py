@@ -160,9 +160,13 @@ def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) ->
         exported = copy_checkpoint(checkpoint, encoder / "1")
     else:
         exported = export_onnx(checkpoint, encoder / "1" / "model.onnx")
-    (encoder / "config.pbtxt").write_text(encoder_config(checkpoint, exported))
-    (tokenizer / "config.pbtxt").write_text(tokenizer_config(checkpoint))
-    (ensemble / "config.pbtxt").write_text(ensemble_config(checkpoint, exported, name))
+    written = {
+        encoder / "config.pbtxt": encoder_config(checkpoint, exported),
+        tokenizer / "config.pbtxt": tokenizer_config(checkpoint),
+        ensemble / "config.pbtxt": ensemble_config(checkpoint, exported, name),
+    }
     for folder in (encoder, ensemble) if checkpoint.labels else ():
-        (folder / LABELS).write_text("\n".join(checkpoint.labels) + "\n")
+        written[folder / LABELS] = "\n".join(checkpoint.labels) + "\n"
+    for path, text in written.items():
+        path.write_text(text, encoding="utf-8")
     return exported.difference
