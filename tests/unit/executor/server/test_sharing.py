@@ -289,7 +289,7 @@ def test_idle_models_are_closed_when_memory_is_short(sharing):
     assert sums(run_values(new, 1)) == [3]
     assert sums(run_values(held, 1)) == [3]
     report = new.inspect()
-    assert (report.evictions, len(report.graphs)) == (1, 2)
+    assert (report.evictions, report.graphs) == (1, 2)
     with pytest.raises(OutOfMemory):
         shared.load("more", weights_bytes=WEIGHTS)
     assert new.inspect().evictions == 1

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ from ge_backend.executor.protocol.messages import (
 )
 from ge_backend.executor.server import executor as executor_module
 from ge_backend.executor.server import stub_handler as module
+from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.tensors import DATA_TYPES
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
@@ -361,13 +363,13 @@ def test_a_model_that_cannot_be_loaded_is_the_stubs_error(stub, tmp_path):
     (tmp_path / "bad.null").write_text("{")
     with pytest.raises(ModelError, match="JSON"):
         stub.ask(Load(id=3, source=GraphSource.of(tmp_path / "bad.null")), Loaded)
-    assert len(stub.ask(Inspect(id=4), Report).graphs) == 1
+    assert stub.ask(Inspect(id=4), Report).graphs == 1
 
 
 def test_loading_twice_holds_once(stub, source):
     """A connection holds a graph once, however often it asks."""
     assert stub.ask(Load(id=3, source=source), Loaded).graph == stub.graph
-    assert stub.ask(Inspect(id=4), Report).graphs[0].holders == 1
+    assert stub.ask(Inspect(id=4), Report).holders == 1
 
 
 def test_preparing_is_measured_once(stub, device):
@@ -377,7 +379,7 @@ def test_preparing_is_measured_once(stub, device):
     assert stub.ask(ask, Prepared).cached is False
     assert stub.ask(ask, Prepared).cached is True
     assert (device.counts.prepares, device.counts.runs) == (1, 3)
-    assert stub.ask(Inspect(id=6), Report).graphs[0].prepared == 1
+    assert stub.ask(Inspect(id=6), Report).prepared == 1
 
 
 def test_preparing_an_unknown_graph_is_refused(stub):
@@ -386,11 +388,19 @@ def test_preparing_an_unknown_graph_is_refused(stub):
         stub.ask(Prepare(id=5, graph=99, inputs=(), repeats=1), Prepared)
 
 
-def test_a_report_tells_what_is_loaded(stub, source):
+def test_a_report_tells_what_is_loaded(stub):
     """And by how many stubs the executor is used."""
     report = stub.ask(Inspect(id=20), Report)
     assert (report.connections, report.device) == (1, "null")
-    assert [graph.path for graph in report.graphs] == [source.path]
+    assert (report.graphs, report.holders, report.prepared) == (1, 1, 0)
+
+
+def test_a_report_fits_a_message_however_many_graphs_there_are(stub, monkeypatch):
+    """It tells numbers: a list of them was too long for one from some hundreds on."""
+    entries = [SimpleNamespace(holders=2, costs={"1x8": 1.0})] * 10_000
+    monkeypatch.setattr(GraphCache, "entries", lambda cache: entries)
+    report = stub.ask(Inspect(id=20), Report)
+    assert (report.graphs, report.holders, report.prepared) == (10_000, 20_000, 10_000)
 
 
 def test_a_detached_arena_is_unmapped(stub):

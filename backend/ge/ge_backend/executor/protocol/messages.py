@@ -53,7 +53,6 @@ __all__ = [
     "Failed",
     "FreeTensors",
     "GatherInput",
-    "GraphReport",
     "Hello",
     "History",
     "Inspect",
@@ -84,7 +83,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 16
+VERSION = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,19 +415,13 @@ class Inspect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphReport:
-    """One loaded graph: how many connections hold it, how many shapes are prepared."""
-
-    path: str
-    holders: int
-    prepared: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What the executor holds, and how much memory its device has left.
 
     Attributes:
+        graphs: how many are loaded; of all of them together
+        holders: how many connections hold them, and
+        prepared: how many shapes are.
         evictions: graphs that nobody held and that were closed to make room for another.
         kept_tensors: how many tensors stay on the device between runs now.
         kept_bytes: the device memory that is set aside for such.
@@ -438,7 +431,9 @@ class Report:
     id: int
     device: str
     connections: int
-    graphs: tuple[GraphReport, ...]
+    graphs: int
+    holders: int
+    prepared: int
     free_bytes: int
     total_bytes: int
     pool: PoolFigures

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import Device
 from ge_backend.device.health import Monitored
-from ge_backend.executor.protocol.messages import GraphReport, Report
+from ge_backend.executor.protocol.messages import Report
 from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
 from ge_backend.executor.server.device_tensors import DeviceTensorStores
@@ -185,18 +185,14 @@ class Executor:
         """Return what the executor holds."""
         memory = self.device.memory()
         kept_tensors, kept_bytes = self.tensor_stores.figures()
+        entries = self.graph_cache.entries()
         return Report(
             id=request_id,
             device=self.device.name,
             connections=self.num_connections,
-            graphs=tuple(
-                GraphReport(
-                    path=entry.source.path,
-                    holders=entry.holders,
-                    prepared=len(entry.costs),
-                )
-                for entry in self.graph_cache.entries()
-            ),
+            graphs=len(entries),
+            holders=sum(entry.holders for entry in entries),
+            prepared=sum(len(entry.costs) for entry in entries),
             free_bytes=memory.free_bytes,
             total_bytes=memory.total_bytes,
             pool=self.pool.figures(),
