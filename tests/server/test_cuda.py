@@ -32,6 +32,7 @@ from builders.graphs import (  # noqa: E402
 from builders.metrics import metric  # noqa: E402
 from builders.null_models import comes_true  # noqa: E402
 from builders.sequences import Steps  # noqa: E402
+from builders.standstill import standing_still  # noqa: E402
 from builders.text_stream import GREEDY, TextStream  # noqa: E402
 from builders.torch_modules import MaskedMean  # noqa: E402
 from builders.writer import PROMPTS, make_writer  # noqa: E402
@@ -185,15 +186,16 @@ def complaints(server):
     )
 
 
-def together(client, model, name, requests):
+def together(client, server, model, name, requests):
     """Send requests at once; return what came for each, in order."""
     done = queue.Queue()
-    for index, ids in enumerate(requests):
-        item = grpcclient.InferInput(name, ids.shape, "INT64")
-        item.set_data_from_numpy(ids)
-        client.async_infer(
-            model, [item], lambda result, error, at=index: done.put((at, error or result))
-        )
+    with standing_still(server):
+        for index, ids in enumerate(requests):
+            item = grpcclient.InferInput(name, ids.shape, "INT64")
+            item.set_data_from_numpy(ids)
+            client.async_infer(
+                model, [item], lambda result, error, at=index: done.put((at, error or result))
+            )
     answers = dict(done.get(timeout=60) for _ in requests)
     for answer in answers.values():
         assert not isinstance(answer, InferenceServerException), str(answer)
@@ -218,18 +220,18 @@ def test_what_steps_of_an_ensemble_hand_on_stays_on_the_device(client, server, m
     assert staying == ["tokens", sums, "average"]
     for seed in range(3):
         sent = unequal(seed, 20)
-        for ids, answer in zip(sent, together(client, model, "IDS", sent), strict=True):
+        for ids, answer in zip(sent, together(client, server, model, "IDS", sent), strict=True):
             total, average = TABLE[ids].sum(axis=1), TABLE[ids].mean(axis=1)
             for name, truth in {"sum": total + average, "diff": total - average}.items():
                 np.testing.assert_allclose(answer.as_numpy(name), truth, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("model", NEAR)
-def test_texts_are_encoded_as_they_are_alone(client, models, model):
+def test_texts_are_encoded_as_they_are_alone(client, server, models, model):
     """Their rows lie end to end in one run; bf16 is near."""
     alone = transformers.BertModel.from_pretrained(models / model / "1").eval()
     sent = unequal(4, 20, vocabulary=200, longest=32, rows=1)
-    for ids, answer in zip(sent, together(client, model, "input_ids", sent), strict=True):
+    for ids, answer in zip(sent, together(client, server, model, "input_ids", sent), strict=True):
         with torch.inference_mode():
             hidden = alone(input_ids=torch.from_numpy(ids)).last_hidden_state
         truth = torch.nn.functional.normalize(hidden.mean(1), dim=1).numpy()
@@ -239,7 +241,7 @@ def test_texts_are_encoded_as_they_are_alone(client, models, model):
 def test_unequal_requests_share_captured_buckets(client, server):
     """All that runs was captured at load: what runs eagerly is a warning in the log."""
     sent = unequal(5, 40)
-    for ids, answer in zip(sent, together(client, "mean", "ids", sent), strict=True):
+    for ids, answer in zip(sent, together(client, server, "mean", "ids", sent), strict=True):
         np.testing.assert_allclose(answer.as_numpy("y"), mean_of(ids), rtol=1e-4, atol=1e-5)
     rows = sum(map(len, sent))
     assert comes_true(lambda: executions(client, "mean")[0] == rows)  # after answers
