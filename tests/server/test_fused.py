@@ -1,5 +1,6 @@
 """Ensembles on the real server: the host's own, and the same ones fused into one model."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -26,8 +27,10 @@ from builders.graphs import (
 )
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.standstill import standing_still
 from ge_backend.tritonserver import ServerOptions, TritonServer
 
+NOTHING = contextlib.nullcontext()
 BATCHED = "max_batch_size: 8\n"
 DYNAMIC = "dynamic_batching { max_queue_delay_microseconds: 2000 }\n"
 IDS = f'{{ name: "ids" data_type: TYPE_INT64 {RAGGED} }}'
@@ -183,19 +186,23 @@ def reason(client, model):
     return next(item.get("reason", "") for item in index if item["name"] == model)
 
 
-def together(client, model, requests, outputs=None):
-    """Send requests at once; return {output: array} for each, or its error."""
+def together(client, model, requests, outputs=None, sending=NOTHING):
+    """Send requests at once; return {output: array} for each, or its error.
+
+    `sending` is entered while they are sent.
+    """
     assert client.is_model_ready(model), reason(client, model)
     done = queue.Queue()
-    for index, ids in enumerate(requests):
-        item = grpcclient.InferInput("IDS", list(ids.shape), "INT64")
-        item.set_data_from_numpy(ids)
-        client.async_infer(
-            model,
-            [item],
-            lambda result, error, index=index: done.put((index, error or result)),
-            outputs=outputs,
-        )
+    with sending:
+        for index, ids in enumerate(requests):
+            item = grpcclient.InferInput("IDS", list(ids.shape), "INT64")
+            item.set_data_from_numpy(ids)
+            client.async_infer(
+                model,
+                [item],
+                lambda result, error, index=index: done.put((index, error or result)),
+                outputs=outputs,
+            )
     return [found for _, found in sorted((done.get(timeout=60) for _ in requests), key=first)]
 
 
@@ -268,11 +275,12 @@ def test_a_fused_model_with_sequences_completes_itself(client):
         np.testing.assert_allclose(answer.as_numpy("sum"), expected(ids)["sum"], rtol=1e-4)
 
 
-def test_unequal_requests_share_the_batches_of_a_model_that_completes_itself(client):
+def test_unequal_requests_share_the_batches_of_a_model_that_completes_itself(client, server):
     """The host collects them, as it does for the first step of its own ensemble."""
     requests = [np.ones((1, length), np.int64) for length in range(1, 33)]
     before = executions(client, "fused")
-    for ids, answer in zip(requests, together(client, "fused", requests), strict=True):
+    answers = together(client, "fused", requests, sending=standing_still(server))
+    for ids, answer in zip(requests, answers, strict=True):
         np.testing.assert_allclose(answer.as_numpy("sum"), expected(ids)["sum"], rtol=1e-4)
     assert comes_true(lambda: executions(client, "fused")[0] - before[0] == 32)  # after answers
     assert executions(client, "fused")[1] - before[1] < 32
