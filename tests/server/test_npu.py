@@ -30,6 +30,7 @@ from builders.metrics import metric
 from builders.npu_smi import ECC, MAPPING, TEMPERATURE, fake_npu_smi
 from builders.null_models import comes_true
 from builders.simulated_onnx import onnx_of
+from builders.standstill import standing_still
 
 WIDTH, LABELS, VOCABULARY = 16, 3, 100  # rows of 64 bytes can stay on the device
 ON_NPU = parameters(device="npu:0")
@@ -111,15 +112,16 @@ class Bench:
     def together(self, model, requests):
         """Send requests at once; return results or exceptions, in order."""
         done = queue.Queue()
-        for index, arrays in enumerate(requests):
-            inputs = []
-            for name, array in arrays.items():
-                item = grpcclient.InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
-                item.set_data_from_numpy(array)
-                inputs.append(item)
-            self.client.async_infer(
-                model, inputs, lambda result, error, at=index: done.put((at, error or result))
-            )
+        with standing_still(self.server):
+            for index, arrays in enumerate(requests):
+                inputs = []
+                for name, array in arrays.items():
+                    item = grpcclient.InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
+                    item.set_data_from_numpy(array)
+                    inputs.append(item)
+                self.client.async_infer(
+                    model, inputs, lambda result, error, at=index: done.put((at, error or result))
+                )
         answers = dict(done.get(timeout=60) for _ in requests)
         return [answers[index] for index in range(len(requests))]
 
