@@ -1,5 +1,6 @@
 """Requests of every kind through the real server, against what one request alone would get."""
 
+import contextlib
 import json
 import queue
 import signal
@@ -29,11 +30,13 @@ from builders.graphs import (
 )
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.standstill import standing_still
 from ge_backend.tensors import DATA_TYPES
 from ge_backend.tritonserver.installation import find_server
 from ge_backend.tritonserver.options import ServerOptions
 from ge_backend.tritonserver.server import TritonServer
 
+NOTHING = contextlib.nullcontext()
 ONNX_TYPES = {
     "BOOL": TensorProto.BOOL,
     "UINT8": TensorProto.UINT8,
@@ -97,18 +100,22 @@ def tensors(module=grpcclient, **arrays):
     return inputs
 
 
-def together(client, model, requests):
-    """Send requests at once; return results or exceptions, in order."""
+def together(client, model, requests, sending=NOTHING):
+    """Send requests at once; return results or exceptions, in order.
+
+    `sending` is entered while they are sent.
+    """
     ready = client.get_model_repository_index(as_json=True)["models"]
     reason = {item["name"]: item.get("reason") for item in ready}[model]
     assert client.is_model_ready(model), reason
     done = queue.Queue()
-    for index, arrays in enumerate(requests):
-        client.async_infer(
-            model,
-            tensors(**arrays),
-            lambda result, error, index=index: done.put((index, error or result)),
-        )
+    with sending:
+        for index, arrays in enumerate(requests):
+            client.async_infer(
+                model,
+                tensors(**arrays),
+                lambda result, error, index=index: done.put((index, error or result)),
+            )
     return [
         answer for _, answer in sorted((done.get(timeout=60) for _ in requests), key=lambda x: x[0])
     ]
@@ -145,7 +152,8 @@ def test_outputs_are_cut_back_to_real_lengths(client):
 def test_unequal_requests_really_share_batches(client, server):
     """Requests of different lengths are batched, and padding is counted."""
     requests = random_ids(3, 64, rows=(1, 2))
-    together(client, "mean_counted", [{"ids": ids} for ids in requests])
+    sending = standing_still(server)
+    together(client, "mean_counted", [{"ids": ids} for ids in requests], sending)
 
     def counted(name):
         return metric(server, name, model="mean_counted")
