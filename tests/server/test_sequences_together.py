@@ -14,6 +14,7 @@ import tritonclient.grpc as grpcclient
 
 from builders.null_models import comes_true
 from builders.sequences import Steps
+from builders.standstill import standing_still
 
 MODEL, HIDDEN = "anomaly_detector", 16
 SIGNALS, LENGTH = 12, 20
@@ -88,9 +89,10 @@ def watch(server, signals):
     scores = {name: [] for name in signals}
     with Steps(server.grpc, MODEL, given="value", wanted="score") as steps:
         for number in range(LENGTH):
-            for name, signal in signals.items():
-                end = number == LENGTH - 1
-                steps.send(name, signal[number], start=number == 0, end=end)
+            with standing_still(server):
+                for name, signal in signals.items():
+                    end = number == LENGTH - 1
+                    steps.send(name, signal[number], start=number == 0, end=end)
             for name, found in steps.take(len(signals)).items():
                 scores[name] += found
     return scores
