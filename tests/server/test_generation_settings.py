@@ -9,6 +9,7 @@ from tritonclient.utils import InferenceServerException
 
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.standstill import standing_still
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer
 from ge_backend.tritonserver import ServerOptions, TritonServer
@@ -45,7 +46,7 @@ def writer(tmp_path_factory):
         (models / name / "config.pbtxt").write_text("\n".join(['backend: "ge"', *lines]))
         (models / name / "buckets.txt").write_text(BUCKETS)
     (models / "urgent" / "1").mkdir()
-    made = make_writer(models / "urgent" / "1", positions=1024)
+    made = make_writer(models / "urgent" / "1", positions=16384)
     shutil.copytree(made.folder, models / "shortest" / "1")
     (models / "swapping" / "1").mkdir()
     make_writer(models / "swapping" / "1")  # the same weights; its buckets end at 256 tokens
@@ -69,32 +70,40 @@ def executions(host, model):
     return host.get_inference_statistics(model).model_stats[0].inference_count
 
 
-def order_behind_a_blocker(client, model, *sampling):
-    """Return the order in which requests end that came while another one had the only place.
+def order_behind_a_blocker(server, client, model, *sampling):
+    """Return the order in which requests end that all waited while another one had the only place.
 
     The other one has it when its first text is here: two that come before a first step are sorted.
+    Its client goes away once they wait, which is long before its text would be over.
     """
-    client.ask(model=model, text_input="a", stream=[True], sampling={**GREEDY, "max_tokens": 1000})
-    client.next()
-    for given in sampling:
-        client.ask(model=model, text_input=PROMPTS[0], sampling={**GREEDY, **given})
+    long = {**GREEDY, "max_tokens": 16000}
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        blocker = TextStream(connected)
+        blocker.ask(model=model, text_input="a", stream=[True], sampling=long)
+        blocker.next()
+        with standing_still(server):  # waiting counts for who came earlier
+            for given in sampling:
+                client.ask(model=model, text_input=PROMPTS[0], sampling={**GREEDY, **given})
+        waiting = len(sampling)
+        assert comes_true(lambda: metric(server, "ge_text_waiting", model=model) == waiting)
+        connected.stop_stream(cancel_requests=True)
     ended = []
-    while len(ended) < 1 + len(sampling):
+    while len(ended) < len(sampling):
         number, _, final = client.next()
         ended += [number] if final else []
-    return [number for number in ended if number]
+    return ended
 
 
-def test_the_most_urgent_request_goes_first(client):
+def test_the_most_urgent_request_goes_first(server, client):
     """By its own `priority`, the smaller the earlier, whatever the order of coming."""
     given = [{"priority": 2}, {"priority": 0}, {"priority": 1}, {"priority": 0}]
-    assert order_behind_a_blocker(client, "urgent", *given) == [2, 4, 3, 1]
+    assert order_behind_a_blocker(server, client, "urgent", *given) == [1, 3, 2, 0]
 
 
-def test_the_shortest_request_goes_first(client):
+def test_the_shortest_request_goes_first(server, client):
     """By prompt and limit together; equal ones in the order of coming."""
     given = [{"max_tokens": 150}, {"max_tokens": 4}, {"max_tokens": 80}, {"max_tokens": 4}]
-    assert order_behind_a_blocker(client, "shortest", *given) == [2, 4, 3, 1]
+    assert order_behind_a_blocker(server, client, "shortest", *given) == [1, 3, 2, 0]
 
 
 def test_who_has_to_make_room_loses_no_token(server, client, writer):
@@ -105,8 +114,9 @@ def test_who_has_to_make_room_loses_no_token(server, client, writer):
     client.wait()
     long = {**GREEDY, "max_tokens": 60}
     first = client.sent
-    for prompt in PROMPTS:
-        client.ask(model="swapping", text_input=prompt, outputs=("output_ids",), sampling=long)
+    with standing_still(server):
+        for prompt in PROMPTS:
+            client.ask(model="swapping", text_input=prompt, outputs=("output_ids",), sampling=long)
     ids = {}
     while len(ids) < len(PROMPTS):
         number, tensors, _ = client.next()
