@@ -22,6 +22,7 @@ from builders.language import beams
 from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.pages import ROOT
+from builders.standstill import standing_still
 from builders.structures import Wanted
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer, write_apprentice
@@ -443,21 +444,22 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
     ]
     answers = client.wait()
     whole = [answers[number] for number in whole]
-    at_once = [
-        client.ask(text_input="a", sampling=sampling, outputs=("output_ids",))
-        for sampling in begun_again
-    ]
     asked = {}
-    for model in ("writer", *GUESSERS):
-        for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held), ("a", adapted)]:
-            number = client.ask(
-                model=model,
-                text_input=prompt,
-                stream=[True],
-                sampling=sampling,
-                outputs=("output_ids",),
-            )
-            asked[number] = prompt, sampling
+    with standing_still(server):
+        at_once = [
+            client.ask(text_input="a", sampling=sampling, outputs=("output_ids",))
+            for sampling in begun_again
+        ]
+        for model in ("writer", *GUESSERS):
+            for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held), ("a", adapted)]:
+                number = client.ask(
+                    model=model,
+                    text_input=prompt,
+                    stream=[True],
+                    sampling=sampling,
+                    outputs=("output_ids",),
+                )
+                asked[number] = prompt, sampling
     seen = {number: [] for number in (*at_once, *asked)}
     ended = 0
     while min(len(seen[number]) for number in asked) < 3:
