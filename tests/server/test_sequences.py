@@ -25,6 +25,7 @@ from builders.graphs import (
 )
 from builders.null_models import comes_true
 from builders.sequences import Steps, tensor
+from builders.standstill import standing_still
 from ge_backend.tritonserver import ServerOptions, TritonServer
 
 VALUE = """
@@ -334,8 +335,9 @@ def test_many_sequences_share_batches(client, server):
     names = range(600, 664)
     with Steps(server.grpc, "many") as steps:
         for number in range(5):
-            for name in names:
-                steps.send(name, name, start=number == 0, end=number == 4)
+            with standing_still(server):
+                for name in names:
+                    steps.send(name, name, start=number == 0, end=number == 4)
             assert steps.take(64) == {name: [float(name * (number + 1))] for name in names}
     assert comes_true(lambda: executions(client, "many")[0] - before[0] == 320)  # after answers
     assert executions(client, "many")[1] - before[1] < 320
@@ -395,8 +397,9 @@ def test_who_vanishes_makes_room_and_nobody_else_does(client, server, model):
     with Steps(server.grpc, model) as steps:
         for round_ in range(1, 5):
             lost = 900 + round_
-            for number in range(NUM_LOST):
-                steps.send(lost, lost, start=number == 0)
+            with standing_still(server):
+                for number in range(NUM_LOST):
+                    steps.send(lost, lost, start=number == 0)
             assert steps.take_of(lost) == lost
             assert comes_true(lambda: counted(server)[model, "pending"] >= NUM_LOST / 2, 60)
             steps.vanish(lost)
