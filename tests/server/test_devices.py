@@ -117,7 +117,8 @@ def test_unequal_requests_are_shared_by_cost(client, server):
         first, second = (metric(server, "ge_run_seconds_total", device=name) for name in DEVICES)
         return first + second > 0.5 and 0.4 * second < first < 2.5 * second
 
-    assert comes_true(shared)
+    # A run in which the machine did something else for a second counts less the more there are.
+    assert comes_true(lambda: shared() or (ask(client, 200) == 200 and shared()), 60)
     assert up(server) == [1, 1]
 
 
@@ -176,6 +177,7 @@ def test_a_model_that_is_unloaded_tells_of_no_device(client, server, api, gone):
     assert devices(server, "spread") == {"null": True, "null:1": False}
     api.unload("spread")
     assert comes_true(lambda: not devices(server, "spread"), 60)
+    assert comes_true(lambda: not spread_stubs(server), 60)  # they tell the rest as they end
     requests = metric(server, "ge_requests_total", model="spread")
     (gone / "1").unlink()
     api.load("spread")
@@ -186,12 +188,10 @@ def test_a_model_that_is_unloaded_tells_of_no_device(client, server, api, gone):
 
 def test_a_model_that_is_loaded_beside_itself_tells_of_its_devices(client, server, api):
     """The old instances take back what they have told after the new ones have told it."""
-    old = {stub.pid for stub in stubs_of(server.pid) if stub.model == "spread"}
+    old = spread_stubs(server)
     api.replace("spread", 1)
     assert ask(client, 100) == 100
-    assert comes_true(
-        lambda: not old & {stub.pid for stub in stubs_of(server.pid) if stub.model == "spread"}, 20
-    )
+    assert comes_true(lambda: not old & spread_stubs(server), 20)
     assert comes_true(lambda: devices(server, "spread") == BOTH_UP, 60)
     time.sleep(1)
     assert ask(client, 20) == 20
@@ -210,6 +210,11 @@ def test_nothing_waits_any_more_in_a_stub_that_was_killed(client, server, api):
     api.unload("queued")
     api.load("queued")
     assert comes_true(lambda: waiting(server) == 0, 60)
+
+
+def spread_stubs(server):
+    """Return the processes of the instances of `spread`."""
+    return {stub.pid for stub in stubs_of(server.pid) if stub.model == "spread"}
 
 
 def waiting(server):
