@@ -16,6 +16,7 @@ from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
 from builders.scheduled import ALSO_HELD, FAILING, HELD, Scheduled, write_held
+from builders.standstill import standing_still
 from fakes.null_device import EXECUTORS
 
 ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]"
@@ -152,7 +153,9 @@ def test_a_preferred_batch_goes_at_once(host):
 def test_others_wait_for_company_as_long_as_they_may(host):
     """Three are fewer than any preferred number: they go together when the delay has passed."""
     begun = time.monotonic()
-    for answer in [host.send("delaying", value) for value in range(3)]:
+    with standing_still(host.server):
+        answers = [host.send("delaying", value) for value in range(3)]
+    for answer in answers:
         answer.get()
     assert time.monotonic() - begun >= 1
     assert host.comes_to_batches({3: 1}, "delaying")
