@@ -49,9 +49,10 @@ def script(ports: dict[str, int]) -> str:
         line = command.replace("--openai-port 9000", f"--openai-port {ports['openai']}")
         for name, usual in PORTS.items():
             line = line.replace(f"localhost:{usual}", f"localhost:{ports[name]}")
-        line = line.replace("ge-backend serve", f"ge-backend serve {own} --exit-timeout=3")
+        # Time for a server to end in order on a busy machine, and for its metrics to be told there.
+        line = line.replace("ge-backend serve", f"ge-backend serve {own} --exit-timeout=20")
         metrics = f"http://localhost:{ports['metrics']}/metrics"
-        line = line.replace("ge-backend top", f"ge-backend top --url={metrics}")
+        line = line.replace("ge-backend top", f"ge-backend top --every=5 --url={metrics}")
         if "ge-backend serve" in line:
             # `exec`: what `kill %1` ends is the server's own process, as in a reader's shell.
             line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
