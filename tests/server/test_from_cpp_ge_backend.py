@@ -98,7 +98,7 @@ def serving(installation, tmp_path_factory):
     command = [
         *(sys.executable, "-m", "ge_backend.cli.main", "serve", "--device", "cpu"),
         *(f"--{name}-port=0" for name in ("http", "grpc", "metrics")),
-        *(f"--model-repository={models}", f"--log-file={log}", "--exit-timeout=5"),
+        *(f"--model-repository={models}", f"--log-file={log}", "--exit-timeout=20"),
         *("--", "--exit-on-error=false", "--strict-readiness=false"),
         *("--model-control-mode=explicit", "--load-model=*"),  # which lets clients see the index
     ]
