@@ -153,7 +153,7 @@ def test_a_model_is_served_from_the_wheel(installation, clean, tmp_path):
     ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
     log = tmp_path / "server.log"
     command = [str(clean / "ge-backend"), "serve", "--model-repository", str(version.parents[1])]
-    command += [*ports, "--exit-timeout=3", f"--log-file={log}"]
+    command += [*ports, "--exit-timeout=20", f"--log-file={log}"]
     environment = os.environ | {"GE_CACHE_DIR": str(tmp_path / "cache")}
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
