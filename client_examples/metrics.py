@@ -6,6 +6,7 @@ python client_examples/metrics.py --url localhost:9001 --metrics-url http://loca
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import urllib.request
@@ -16,12 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 import connection
 
 MODEL = "mean_embedding"
-# The backend hands its sums to the host four times a second.
-PUBLISHED_S = 0.5
+# The backend hands its sums to the host four times a second, one by one; a busy machine is slower.
+PUBLISHED_S, PATIENCE_S = 0.5, 5.0
 
 
 def read(url: str) -> dict[str, float]:
-    """Return the backend's counters and gauges of the model, by name and bucket."""
+    """Return the backend's counters of the model, by name and bucket."""
     try:
         with urllib.request.urlopen(url) as page:  # noqa: S310 - the address that the user gave
             families = list(text_string_to_metric_families(page.read().decode()))
@@ -31,8 +32,17 @@ def read(url: str) -> dict[str, float]:
         f"{sample.name} {sample.labels.get('bucket', '')}".strip(): sample.value
         for family in families
         for sample in family.samples
-        if sample.name.startswith("ge_") and sample.labels["model"] == MODEL
+        if re.fullmatch("ge_.*_total", sample.name) and sample.labels["model"] == MODEL
     }
+
+
+def settled(url: str, before: dict[str, float]) -> dict[str, float]:
+    """Return the counters once they have changed and two looks in a row find the same."""
+    end_s, last, now = time.monotonic() + PATIENCE_S, before, before
+    while (now == before or now != last) and time.monotonic() < end_s:
+        time.sleep(PUBLISHED_S)
+        last, now = now, read(url)
+    return now
 
 
 def main(options: argparse.Namespace) -> None:
@@ -44,8 +54,8 @@ def main(options: argparse.Namespace) -> None:
     tokens.set_data_from_numpy(ids)
     with triton.InferenceServerClient(options.url) as client:
         client.infer(MODEL, [tokens])
-    time.sleep(PUBLISHED_S)
-    changes = {name: value - before.get(name, 0) for name, value in read(metrics_url).items()}
+    after = settled(metrics_url, before)
+    changes = {name: value - before.get(name, 0) for name, value in after.items()}
     if not any(changes.values()):
         sys.exit(f"{metrics_url} counted nothing of it: it is another server's; give --metrics-url")
     for name, change in sorted(changes.items()):

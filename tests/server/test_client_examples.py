@@ -53,7 +53,7 @@ def server(installation, made_models, tmp_path_factory, server_logs) -> Iterator
     """The server of `make serve`, on free ports."""
     log = tmp_path_factory.mktemp("log") / "server.log"
     ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
-    line = serve_line(made_models, *ports, "--exit-timeout=5", f"--log-file={log}")
+    line = serve_line(made_models, *ports, "--exit-timeout=20", f"--log-file={log}")
     with subprocess.Popen(
         ["bash", "-c", line], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as made:
