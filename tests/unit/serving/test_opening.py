@@ -157,20 +157,25 @@ def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged
     assert all("no input has allow_ragged_batch" in line for line in told)
 
 
-@pytest.mark.parametrize("warmup", ["off", "on"])
-def test_a_length_that_the_graph_lacks_is_told_with_its_limit(tmp_path, warmup):
-    """Found out at load, or when it fails where nothing has run before."""
-    (tmp_path / "model.onnx").write_bytes(with_positions())
+def positioned(folder, **settings):
+    """Write a model of so many positions; return its configuration with these settings."""
+    (folder / "model.onnx").write_bytes(with_positions())
     ids = {"name": "ids", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
-    settings = {"executor": "inline", "warmup": warmup, "buckets.length": "8,64"}
+    given = {"executor": "inline", **settings}
     document = {
         "name": "m",
         "max_batch_size": 4,
         "input": [ids],
         "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
-        "parameters": {key: {"string_value": value} for key, value in settings.items()},
+        "parameters": {key: {"string_value": value} for key, value in given.items()},
     }
-    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    return ModelConfig.read(document, directory=folder, version="1", environment={})
+
+
+@pytest.mark.parametrize("warmup", ["off", "on"])
+def test_a_length_that_the_graph_lacks_is_told_with_its_limit(tmp_path, warmup):
+    """Found out at load, or when it fails where nothing has run before."""
+    config = positioned(tmp_path, **{"warmup": warmup, "buckets.length": "8,64"})
     pipeline, learner = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
 
     def answer(length):
@@ -190,17 +195,7 @@ def test_a_length_that_the_graph_lacks_is_told_with_its_limit(tmp_path, warmup):
 
 def test_limits_are_kept_under_what_another_process_says_too(tmp_path, monkeypatch):
     """Where nobody lists sizes, a rule makes them; its function has another address in each."""
-    (tmp_path / "model.onnx").write_bytes(with_positions())
-    ids = {"name": "ids", "data_type": "TYPE_INT64", "dims": [-1], "allow_ragged_batch": True}
-    settings = {"executor": "inline", "warmup": "on", "max_length": "16"}
-    document = {
-        "name": "m",
-        "max_batch_size": 4,
-        "input": [ids],
-        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
-        "parameters": {key: {"string_value": value} for key, value in settings.items()},
-    }
-    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    config = positioned(tmp_path, warmup="on", max_length="16")
     keys = []
     monkeypatch.setattr(opening, "learned_limits", lambda model, key: keys.append(key) or {})
     pipeline, learner = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
