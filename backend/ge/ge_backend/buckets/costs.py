@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Protocol
 
+import numpy as np
+
 from ge_backend.buckets.grid import Bucket, covers, label
 from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.tensors import Shape
@@ -77,10 +79,14 @@ def bounded_costs(
     the truth. Packed rows lie end to end, so there a bucket with as many elements has as much to
     do, if its rows are as long; where rows are padded it is one that covers the other.
     """
-    as_much = _as_long if packed else covers
+    if not by:
+        return dict(costs)
+    work = _packed_work if packed else tuple
+    others, known = np.array([work(bucket) for bucket in by]), np.array([*by.values()])
     return {
-        bucket: min([cost, *(by[other] for other in by if as_much(other, bucket))])
+        bucket: min(cost, float(known[as_much].min(initial=math.inf)))
         for bucket, cost in costs.items()
+        for as_much in [(others >= work(bucket)).all(axis=1)]
     }
 
 
@@ -256,10 +262,10 @@ class DynamicCosts(CostModel):
         return xs, costs[::-1]
 
 
-def _as_long(one: Bucket, other: Bucket) -> bool:
-    row, rows = math.prod(one[1:]), one[0]
-    other_row, other_rows = math.prod(other[1:]), other[0]
-    return row >= other_row and rows * row >= other_rows * other_row
+def _packed_work(bucket: Bucket) -> tuple[int, int]:
+    """Return what there is to do: the elements of a row, and those of all."""
+    row = math.prod(bucket[1:])
+    return row, bucket[0] * row
 
 
 def _rounded_up(values: list[int], size: int) -> int:
