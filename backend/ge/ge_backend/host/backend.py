@@ -16,15 +16,10 @@ from ge_backend.config.instances import instance_number
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.ensemble.runner import EnsembleRunner
-from ge_backend.errors import ConfigError, GeError, OutOfMemory, StateLost, Status, unforeseen
+from ge_backend.errors import ConfigError, GeError, OutOfMemory, StateLost, unforeseen
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
-from ge_backend.host.codec import (
-    error_response,
-    read_request,
-    send_response,
-    write_response,
-)
+from ge_backend.host.codec import error_response, read_request, send_response, write_response
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
 from ge_backend.host.npu_smi import NpuSensors
@@ -220,10 +215,8 @@ class Backend:
         """Return the response, or send it now and return None where that gains enough."""
         if not (early and self._config.early_reply):
             return response
-        if send_response(request, response):
+        if send_response(request, response, self._pipeline.recorder):
             self._pipeline.recorder.add("ge_early_replies_total")
-        else:
-            self._pipeline.recorder.add("ge_request_failures_total", status=Status.INTERNAL.value)
         return None
 
     def _refuse(self, error: GeError) -> Any:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull, Status
+from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.codec import send_response
 from ge_backend.metrics import Recorder
@@ -129,7 +129,7 @@ class Backlog:
         while (batch := self._take()) is not None:
             for arrival, response in zip(batch, self._service.serve(batch), strict=True):
                 if response is not None:
-                    self._send(arrival, response)
+                    send_response(arrival.request, response, self._recorder)
 
     def _keep_deadlines(self) -> None:
         """Refuse requests as their time passes, also while a batch takes longer than expected."""
@@ -213,11 +213,7 @@ class Backlog:
 
     def _refuse(self, refused: Iterable[tuple[Arrival, GeError]]) -> None:
         for arrival, error in refused:
-            self._send(arrival, self._service.refuse(error))
-
-    def _send(self, arrival: Arrival, response: Any) -> None:
-        if not send_response(arrival.request, response):
-            self._recorder.add("ge_request_failures_total", status=Status.INTERNAL.value)
+            send_response(arrival.request, self._service.refuse(error), self._recorder)
 
 
 def _too_late(arrival: Arrival, now_ns: int) -> DeadlineExceeded:

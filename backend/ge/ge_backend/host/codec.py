@@ -9,11 +9,12 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.batching.request import Request, check_request
-from ge_backend.errors import GeError
+from ge_backend.errors import GeError, Status
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.host.room import check_room
 from ge_backend.layout.layout import Layout
+from ge_backend.metrics import Recorder
 from ge_backend.tensors import Array
 
 __all__ = ["error_response", "read_request", "send_response", "write_response"]
@@ -82,15 +83,17 @@ def error_response(error: GeError) -> Any:
     )
 
 
-def send_response(request: Any, response: Any) -> bool:
-    """Send a request's only response through its sender; return False, with the log's word, if not.
+def send_response(request: Any, response: Any, recorder: Recorder) -> bool:
+    """Send a request's only response through its sender; return False if that fails.
 
-    The request is over then, too: its sender is closed before anything is sent.
+    The request is over then, too, as its sender is closed before anything is sent: it is logged,
+    and counted as a failure.
     """
     try:
         sender = request.get_response_sender()
         sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     except Exception:
         log.exception("a response could not be sent")
+        recorder.add("ge_request_failures_total", status=Status.INTERNAL.value)
         return False
     return True
