@@ -84,9 +84,8 @@ def bounded_costs(
     work = _packed_work if packed else tuple
     others, known = np.array([work(bucket) for bucket in by]), np.array([*by.values()])
     return {
-        bucket: min(cost, float(known[as_much].min(initial=math.inf)))
+        bucket: float(known[(others >= work(bucket)).all(axis=1)].min(initial=cost))
         for bucket, cost in costs.items()
-        for as_much in [(others >= work(bucket)).all(axis=1)]
     }
 
 

@@ -419,9 +419,9 @@ class Report:
     """What the executor holds, and how much memory its device has left.
 
     Attributes:
-        graphs: how many are loaded; of all of them together
-        holders: how many connections hold them, and
-        prepared: how many shapes are.
+        graphs: how many are loaded.
+        holders: how many connections hold them, summed over all graphs.
+        prepared: how many shapes are prepared, summed likewise.
         evictions: graphs that nobody held and that were closed to make room for another.
         kept_tensors: how many tensors stay on the device between runs now.
         kept_bytes: the device memory that is set aside for such.
