@@ -212,6 +212,22 @@ def test_this_machine_reaches_a_server_on_all_interfaces_by_loopback(host, local
     assert ServerOptions(repositories=(), host=host).local_host == local
 
 
+@pytest.mark.parametrize(
+    ("arguments", "metrics"),
+    [
+        ((), True),
+        (("--allow-metrics=true",), True),
+        (("--allow-metrics", "ON"), True),
+        (("--allow-metrics=false",), False),
+        (("--allow-metrics", "0"), False),
+        (("--allow-metrics=false", "--allow-metrics=1", "--allow-grpc=false"), True),
+    ],
+)
+def test_a_server_has_metrics_unless_the_last_word_on_them_says_no(arguments, metrics):
+    """What else is allowed or not does not matter."""
+    assert ServerOptions(repositories=(), arguments=arguments).has_metrics is metrics
+
+
 @pytest.mark.parametrize("name", ["one two", 'a"b', "it's", "cost$", "a&b", "a;b", "a(1)"])
 def test_paths_that_a_shell_would_change_are_refused(tmp_path, name):
     """Triton 2.51 hangs over a Python model there."""

@@ -50,6 +50,9 @@ LOOPBACK = "127.0.0.1"
 # and waits for ever for the process that does not come.
 # Source: python_backend r24.10 src/stub_launcher.cc; seen on 2.51.
 SHELL = re.compile(r"""[\s"'\\$`&|;<>()]""")
+# As one word or as two. Source of both: server r24.10 src/command_line_parser.cc, ParseOption.
+ALLOW_METRICS = re.compile(r"--allow-metrics[=\0]([^\0]*)\0")
+YES = ("true", "on", "1")
 HAS_STUB = re.compile(r"""^\s*backend\s*:\s*["'](ge|python)["']""", re.MULTILINE)
 
 
@@ -93,7 +96,8 @@ class ServerOptions:
     @property
     def has_metrics(self) -> bool:
         """Whether the server has a metrics page: yes, unless a further argument says otherwise."""
-        return not any("allow-metrics" in argument for argument in self.arguments)
+        given = ALLOW_METRICS.findall("\0".join([*self.arguments, ""]))
+        return not given or given[-1].lower() in YES
 
     @property
     def http_keys(self) -> Keys:
