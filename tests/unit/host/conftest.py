@@ -2,8 +2,10 @@
 
 import importlib.util
 import logging
+import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,3 +32,18 @@ def restored():
     yield
     logger.handlers, logger.propagate = handlers, propagate
     logger.setLevel(level)
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """Returns a function that says what shared memory has left, and what the stub's region has."""
+
+    def has(*, left, free, blocks=1):
+        state = SimpleNamespace(f_blocks=blocks, f_bavail=left, f_frsize=1)
+        monkeypatch.setattr(os, "statvfs", lambda _: state)
+        inside = SimpleNamespace()
+        if free is not None:
+            inside.shared_memory = SimpleNamespace(free_memory=lambda: free)
+        monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
+
+    return has

@@ -32,7 +32,7 @@ class Sender:
 
     def send(self, response, flags=0):
         self.wrong += self.sending or self.over
-        self.sending = True
+        self.sending, self.last = True, response
         self.begun.set()
         assert self.go_on.wait(20)
         self.over, self.sending = flags == self.final, False
@@ -125,6 +125,23 @@ def test_a_long_answer_is_put_together_once(pb_utils):
     made.add([LAST], last=True)
     assert sender.over
     assert time.thread_time() - began_s < 5
+
+
+def test_a_text_without_room_fails_and_is_written_no_further(pb_utils, shared):
+    """The host would close its sender before it looks for room: the client would wait for ever."""
+    sender = Sender(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    sender.go_on.set()
+    made = answer(pb_utils, sender)
+    made.add([replace(LAST, finish="")], last=False)
+    shared(left=0, free=0)
+    made.add([replace(LAST, finish="")], last=False)
+    assert made.unwanted
+    assert sender.over
+    assert "left for it" in sender.last.error().message()
+    made.fail(GraphFailed("withdrawn"))
+    assert (sender.asked, sender.wrong) == (0, 0)
+    refused = [v for (n, _), v in made._recorder.drain().items() if n.endswith("failures_total")]
+    assert refused == [1]
 
 
 def test_requests_are_counted_once_they_are_read(pb_utils):

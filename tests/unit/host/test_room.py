@@ -1,29 +1,10 @@
 """An answer that has no room in the memory that stub and host share is known before it is sent."""
 
-import os
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from ge_backend.errors import OutOfMemory
 from ge_backend.host.room import check_room
-
-
-@pytest.fixture
-def shared(monkeypatch):
-    """Returns a function that says what shared memory has left, and what the stub's region has."""
-
-    def has(*, left, free, blocks=1):
-        state = SimpleNamespace(f_blocks=blocks, f_bavail=left, f_frsize=1)
-        monkeypatch.setattr(os, "statvfs", lambda _: state)
-        inside = SimpleNamespace()
-        if free is not None:
-            inside.shared_memory = SimpleNamespace(free_memory=lambda: free)
-        monkeypatch.setitem(sys.modules, "c_python_backend_utils", inside)
-
-    return has
 
 
 @pytest.mark.parametrize(

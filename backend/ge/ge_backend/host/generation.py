@@ -15,7 +15,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.config.settings import without_effect
-from ge_backend.errors import Cancelled, GeError
+from ge_backend.errors import Cancelled, GeError, OutOfMemory
 from ge_backend.executor.client.generation import GenerationClient
 from ge_backend.executor.protocol.generation_messages import Delta, joined
 from ge_backend.fleet.device_state import DeviceState
@@ -121,6 +121,7 @@ class _Answer:
         self._whole: list[list[Delta]] = []
         self._first = True
         self._over = False
+        self._lost = False  # there was no room for what came
         self._talking = threading.Lock()
 
     def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
@@ -132,18 +133,27 @@ class _Answer:
             if not last:
                 return
             deltas = [joined(parts) for parts in self._whole]
-        response = write_text_response(self._asked, deltas, first=self._first)
+        try:
+            response = write_text_response(self._asked, deltas, first=self._first)
+        except OutOfMemory as error:
+            self._lost = True
+            self.fail(error)
+            return
         self._first = False
         self._send(response, FINAL if last else 0)
 
     def fail(self, error: GeError) -> None:
         """Take the error that ended the request."""
+        if self._over:  # for want of room
+            return
         _count_refusal(error, self._recorder)
         self._send(error_response(error), FINAL)
 
     @property
     def unwanted(self) -> bool:
-        """Whether the client has given up; asking costs 10-25 us (tested on 2.51)."""
+        """Whether nobody gets the rest; asking the host costs 10-25 us (tested on 2.51)."""
+        if self._lost:
+            return True
         if not self._talking.acquire(blocking=False):
             return False
         try:

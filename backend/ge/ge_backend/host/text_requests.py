@@ -17,6 +17,7 @@ import triton_python_backend_utils as pb_utils
 
 from ge_backend.errors import InvalidRequest
 from ge_backend.executor.protocol.generation_messages import Delta, Submit
+from ge_backend.host.room import check_room
 from ge_backend.layout.text_tensors import SWITCHES
 
 __all__ = ["TextRequest", "read_text_request", "write_text_response"]
@@ -80,6 +81,9 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
     It has nothing that the client has not named. A sender drops such tensors without holding
     Python's lock, which ended stubs of Python 3.12 and races in older ones. Source: python_backend
     r24.10 src/response_sender.cc, Send; seen on 2.51.
+
+    Raises:
+        OutOfMemory: shared memory has no room for it.
     """
     before = asked.prompt.text if first and asked.prepend else ""
     arrays: dict[str, Any] = {
@@ -91,10 +95,10 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
         "num_output_tokens": np.array([len(delta.ids) for delta in deltas], np.uint32),
         "output_ids": np.array([n for delta in deltas for n in delta.ids], np.int64),
     }
+    wanted = {name: array for name, array in arrays.items() if name in asked.wanted}
+    check_room(wanted.values())
     return pb_utils.InferenceResponse(
-        output_tensors=[
-            pb_utils.Tensor(name, array) for name, array in arrays.items() if name in asked.wanted
-        ]
+        output_tensors=[pb_utils.Tensor(name, array) for name, array in wanted.items()]
     )
 
 
