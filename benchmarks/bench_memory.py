@@ -24,7 +24,7 @@ from rich.console import Console
 from tritonclient import grpc
 
 from benchmarks.memory import MemoryWatch
-from benchmarks.memory_report import Measured, markdown, plot
+from benchmarks.memory_report import Measured, by_role, markdown, plot
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES, Rows
@@ -64,7 +64,11 @@ class System:
 _OURS = {"buckets.rows": "1,8", "buckets.sequence": "16,256", "threads": "1"}
 SYSTEMS = (
     System(name="ge", backend="ge", parameters=_OURS),
-    System(name="Python backend", backend="python", parameters={"engine": ENGINE, "threads": "1"}),
+    System(
+        name="Python backend",
+        backend="python",
+        parameters={"engine": ENGINE, "threads": "1", "device": "cpu"},
+    ),
 )
 
 
@@ -84,6 +88,7 @@ def main() -> None:
                 found.append(_measure(system, what, models, instances, model))
                 print(json.dumps({**context, **asdict(found[-1])}), flush=True)
     print(markdown(found))
+    print(by_role(found, SYSTEMS[0].name))
     options.output.mkdir(parents=True, exist_ok=True)
     if plot(found, options.output / "memory.png"):
         print(f"wrote {options.output / 'memory.png'}", file=sys.stderr)

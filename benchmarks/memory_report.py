@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Measured", "markdown", "plot"]
+__all__ = ["Measured", "by_role", "markdown", "plot"]
 
 MIB = 1 << 20
+ROLES = ("host", "stub", "executor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ def markdown(found: Sequence[Measured]) -> str:
     for what in dict.fromkeys(measured.what for measured in found):
         counts = sorted({measured.count for measured in found if measured.what == what})
         for count in counts:
-            label = f"{count} {what if count > 1 else what.removesuffix('s')}"
+            label = _label(count, what)
             cells = [f"{by_key[system, what, count]:.0f}" for system in systems]
             lines.append(f"| {label} | {' | '.join(cells)} |")
         if len(counts) > 1:
@@ -54,6 +55,16 @@ def markdown(found: Sequence[Measured]) -> str:
                 for s in systems
             ]
             lines.append(f"| one more {what.removesuffix('s')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def by_role(found: Sequence[Measured], system: str) -> str:
+    """Return a table of one system: what each kind of its processes took, in MiB."""
+    lines = ["| | host | stubs | executor |", "| --- | ---: | ---: | ---: |"]
+    for measured in (m for m in found if m.system == system):
+        sizes = [measured.bytes_by_role.get(role, 0) / MIB for role in ROLES]
+        cells = " | ".join(f"{size:.0f}" for size in sizes)
+        lines.append(f"| {_label(measured.count, measured.what)} | {cells} |")
     return "\n".join(lines)
 
 
@@ -78,3 +89,7 @@ def plot(found: Sequence[Measured], path: Path) -> bool:
     panels[0].set_ylim(0, 1.05 * max(measured.nbytes for measured in found) / MIB)
     figure.savefig(path, dpi=120)
     return True
+
+
+def _label(count: int, what: str) -> str:
+    return f"{count} {what if count > 1 else what.removesuffix('s')}"

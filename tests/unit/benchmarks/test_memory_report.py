@@ -1,7 +1,7 @@
 """Tables and plots of measured memory."""
 
 import pytest
-from benchmarks.memory_report import Measured, markdown, plot
+from benchmarks.memory_report import Measured, by_role, markdown, plot
 
 MIB = 1 << 20
 
@@ -34,6 +34,17 @@ def test_a_table_in_markdown():
         "| 4 models | 560 | 740 |\n"
         "| one more model | 120 | 180 |\n"
         "| 1 instance | 200 | 200 |"
+    )
+
+
+def test_a_table_of_processes():
+    """Of one system, a column per kind of process; a kind that it lacks takes nothing."""
+    assert by_role(FOUND, "python") == (
+        "| | host | stubs | executor |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        "| 1 model | 20 | 180 | 0 |\n"
+        "| 4 models | 20 | 720 | 0 |\n"
+        "| 1 instance | 20 | 180 | 0 |"
     )
 
 
