@@ -38,6 +38,19 @@ def test_default_model_filename_decides(tmp_path):
         find_model_file(tmp_path, "third.onnx")
 
 
+@pytest.mark.parametrize(("folder", "filename"), [("model.onnx", ""), ("encoder", "encoder")])
+def test_a_folder_in_the_files_place_holds_the_model(tmp_path, folder, filename):
+    """With its weights beside it, as Triton's ONNX Runtime backend takes it; an empty one is none."""
+    (tmp_path / folder).mkdir()
+    with pytest.raises(ModelError, match=f"looked for .*, found {folder}; "):
+        find_model_file(tmp_path, filename)
+    model = tmp_path / folder / "model.onnx"
+    model.write_bytes(with_external_weights("weights.bin"))
+    (tmp_path / folder / "weights.bin").touch()
+    assert find_model_file(tmp_path, filename) == model
+    assert model_files(model) == (model, model.with_name("weights.bin"))
+
+
 def test_empty_folder_is_explained(tmp_path):
     """The error lists what was looked for."""
     with pytest.raises(ModelError, match=r"looked for model.onnx.*found nothing"):

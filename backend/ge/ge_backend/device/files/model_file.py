@@ -24,6 +24,9 @@ BESIDE = tuple(end for end in file_ends() if end not in SUFFIXES)
 NAMES = (*(f"model{end}" for end in (*SUFFIXES, ".null")), *BESIDE)
 # What torch saves as a program ends so, and by habit what it has pickled.
 PROGRAM = ".pt"
+# The model of a folder that has the file's name, where weights lie beside it: onnxruntime_backend
+# r24.10 src/onnxruntime.cc, `ModelState::LoadModel`.
+IN_FOLDER = "model.onnx"
 # On an NPU what was compiled for it comes first; no other device can run it.
 GRID = "model.<rows>x<size>.om"
 OFFLINE = ("model.om", GRID)
@@ -57,6 +60,8 @@ def _found(directory: Path, filename: str, device: str) -> Path:
     candidates = (filename,) if filename else known
     for name in candidates:
         found = grid_file(directory) if name == GRID else directory / name
+        if found is not None and found.is_dir():
+            found /= IN_FOLDER
         if found is not None and found.is_file():
             graph = None if filename or name not in BESIDE else _only_graph(directory)
             return found if graph is None or any(directory.glob("*.safetensors")) else graph
@@ -71,7 +76,7 @@ def _found(directory: Path, filename: str, device: str) -> Path:
 
 def _only_graph(directory: Path) -> Path | None:
     """Return the only file that may be a graph, whatever its name; None where it is not alone."""
-    files = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.exists()]
+    files = [path for path in directory.iterdir() if path.suffix in SUFFIXES and path.is_file()]
     graphs = [path for path in files if not _is_pickle(path)]
     return graphs[0] if len(graphs) == 1 else None
 
