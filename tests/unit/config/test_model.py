@@ -221,6 +221,13 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones(key):
     assert "pad.<tensor>" in text
 
 
+def test_all_unknown_parameters_are_named_at_once():
+    """Whoever comes from another backend removes them in one go, not one for each start."""
+    keys = ("intra_op_thread_count", "device", "execution_mode", "100%")
+    with pytest.raises(ConfigError, match="'intra_op_thread_count', 'execution_mode', '100%' are"):
+        read(parameters=dict.fromkeys(keys, "1"))
+
+
 @pytest.mark.parametrize("key", [*HOST_KEYS, "TRITON_ANYTHING", "MAX_BATCH_DELAY"])
 def test_the_hosts_own_parameters_are_left_to_it(key):
     """Keys that the host reads are no mistakes."""

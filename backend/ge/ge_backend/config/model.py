@@ -419,6 +419,7 @@ def _sort_keys(
     known = {setting.key for setting in (*SETTINGS, *GENERATION_SETTINGS)}
     scalars: dict[str, str] = {}
     families: dict[str, dict[str, str]] = {family.prefix: {} for family in FAMILIES}
+    unknown: list[str] = []
     for key, value in parameters.items():
         prefix = key[: key.find(".") + 1]
         if key in known:
@@ -426,8 +427,11 @@ def _sort_keys(
         elif prefix in families and key != prefix:
             families[prefix][key[len(prefix) :]] = value
         elif key not in HOST_KEYS and not key.startswith(HOST_PREFIXES):
-            names = sorted(known) + [f"{f.prefix}<{f.placeholder}>" for f in FAMILIES]
-            raise ConfigError(f"parameter {key!r} is unknown; known are {', '.join(names)}")
+            unknown.append(repr(key))
+    if unknown:
+        what = "parameters %s are" if len(unknown) > 1 else "parameter %s is"
+        names = sorted(known) + [f"{f.prefix}<{f.placeholder}>" for f in FAMILIES]
+        raise ConfigError(f"{what % ', '.join(unknown)} unknown; known are {', '.join(names)}")
     return scalars, families
 
 
