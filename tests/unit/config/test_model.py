@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ge_backend.buckets.strategies import MAX_SIZE
+from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig, QueuePolicy
 from ge_backend.config.settings import (
     FAMILIES,
@@ -238,9 +239,11 @@ def test_the_hosts_own_parameters_are_left_to_it(key):
 @example("swap_bytes")
 @example("device")
 @example("npu.")
+@example("dump_data")
 def test_an_unknown_name_is_a_configuration_error_whatever_it_is(key):
     """No key crashes the reading: it is known or it is refused."""
-    known = {*HOST_KEYS, *(setting.key for setting in (*SETTINGS, *GENERATION_SETTINGS))}
+    rows = (*SETTINGS, *GENERATION_SETTINGS, *CPP_GE_KEYS)
+    known = {*HOST_KEYS, *(row.key for row in rows)}
     families = tuple(family.prefix for family in FAMILIES)
     if key in known or key.startswith((*HOST_PREFIXES, *families)):
         with contextlib.suppress(ConfigError):
