@@ -24,12 +24,14 @@ GRAPH = Signature(
 )
 
 
-def config(states=(("h", "n", [2]),), outputs=("y",), learn="record", tmp_path="/m/1"):
+def config(
+    states=(("h", "n", [2]),), inputs=("x",), outputs=("y",), learn="record", tmp_path="/m/1"
+):
     return ModelConfig.read(
         {
             "name": "m",
             "max_batch_size": 4,
-            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
+            "input": [{"name": n, "data_type": "TYPE_FP32", "dims": [2]} for n in inputs],
             "output": [{"name": n, "data_type": "TYPE_FP32", "dims": [2]} for n in outputs],
             "parameters": {"learn": {"string_value": learn}},
             "sequence_batching": {
@@ -97,6 +99,13 @@ def test_a_state_that_contradicts_the_graph_is_refused(state, message):
     """Both sides are named."""
     with pytest.raises(ConfigError, match=message):
         without_states(config(states=(state,)), GRAPH)
+
+
+def test_a_state_that_is_declared_as_an_input_is_refused():
+    """It is not said to be missing in the graph, which has it."""
+    for graph in (GRAPH, replace(GRAPH, inputs=())):
+        with pytest.raises(ConfigError, match=r"'h' is a state of sequence_batching.*remove it"):
+            build_layout(config(inputs=("x", "h")), graph, static_shapes=False)
 
 
 def test_learning_to_serve_is_refused_with_states():

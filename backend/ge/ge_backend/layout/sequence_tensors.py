@@ -48,6 +48,11 @@ def without_states(config: ModelConfig, signature: Signature) -> Signature:
             "stay with the old one; set the parameter 'learn' to record"
         )
     for state in config.sequence.states:
+        if any(tensor.name == state.input for tensor in config.inputs):
+            raise ConfigError(
+                f"input {state.input!r} is a state of sequence_batching, too, which stays here and "
+                "no client sends; remove it from 'input'"
+            )
         if signature.inputs:
             _check(state, state.input, signature.input(state.input), config)
         if signature.outputs:
