@@ -2,7 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
+import pytest
+
+from builders.graphs import plus_one, write_model
 from ge_backend.cli.main import main
 
 
@@ -30,3 +34,19 @@ def test_the_models_of_this_project_can_be_served_here(installation, made_models
         f"this machine has what the models in {made_models} need; their files were not loaded"
     )
     assert not re.search("(?m)^FAIL", printed)
+
+
+@pytest.mark.skipif(
+    Path("/dev/nvidiactl").exists(), reason="it is about a host without NVIDIA GPUs"
+)
+def test_a_model_with_instances_on_gpus_is_named_where_there_are_none(
+    installation, tmp_path, capsys
+):
+    """This host then does not start, and says so in the words that the command looks for."""
+    write_model(tmp_path, "on_gpu", "instance_group [ { kind: KIND_GPU } ]", plus_one(1))
+
+    assert main(["check", str(tmp_path)]) == 1
+    assert (
+        "FAIL  model   on_gpu             its instance_group says KIND_GPU"
+        in capsys.readouterr().out
+    )

@@ -1,6 +1,7 @@
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
@@ -13,6 +14,7 @@ from ge_backend.errors import ServerError
 from ge_backend.tritonserver import free_ports
 
 KINDS = ("server", "device", "engine")
+NONE = "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
 
 
 def finding(kind: str, *, ok: bool, **fields) -> Finding:
@@ -172,6 +174,33 @@ def test_a_model_of_a_backend_that_the_server_lacks_fails(server, ge_backend, mo
     for name, backend in (("slip", "gee"), ("none", "onnxruntime")):
         assert f"FAIL  model   {name:18} it is run by the backend {backend!r}, {said}" in out
     assert out.splitlines()[-1] == f"this machine cannot serve {models}: none; slip"
+
+
+@pytest.mark.parametrize("gpus", [False, True])
+def test_instances_on_gpus_fail_where_the_server_finds_none(
+    server, monkeypatch, ge_backend, models, gpus
+):
+    """With them the server does not start, whatever else works; it is asked only if one says so."""
+    asked = []
+
+    def answer(_, *more):
+        asked.append(more)
+        return replace(finding("server", ok=gpus or not more), detail="" if gpus else NONE)
+
+    monkeypatch.setattr(check, "_find_server", answer)
+    args = ("check", models, "--tritonserver", server)
+    assert ge_backend(*args)[0] == 0
+    assert asked == [()]
+    text = 'backend: "ge" instance_group [ {}, { kind: KIND_GPU gpus: [ 0 ] } ]'
+    (models / "mine" / "config.pbtxt").write_text(text)
+
+    code, out, _ = ge_backend(*args)
+
+    assert asked[2:] == [("instance_group { kind: KIND_GPU }",)]
+    assert code == (not gpus)
+    assert ("FAIL  model   mine               its instance_group says KIND_GPU" in out) == (
+        not gpus
+    )
 
 
 def test_json_is_one_list(found, ge_backend):

@@ -47,6 +47,9 @@ backend: "python"
 input { name: "x" data_type: TYPE_FP32 dims: [ 3 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ 3 ] }
 """
+# The same, and what this host says where it finds none.
+PROBE_GPU = "instance_group { kind: KIND_GPU }"
+NO_GPU = "no GPUs are available"
 PROBE_MODEL = """
 import triton_python_backend_utils as pb_utils
 
@@ -158,6 +161,13 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
     for model, reason in needs.broken.items():
         yield Finding(kind="model", name=model, ok=False, detail=reason)
     yield from _find_strangers(tritonserver, needs.others)
+    if needs.gpu and NO_GPU in _find_server(tritonserver, PROBE_GPU).detail:
+        reason = (
+            f"its instance_group says KIND_GPU, and this server, which then does not start, says "
+            f"{NO_GPU!r}; write KIND_CPU: the parameter 'device' says where a model runs"
+        )
+        for model in needs.gpu:
+            yield Finding(kind="model", name=model, ok=False, detail=reason)
 
 
 def _lacking(findings: Sequence[Finding]) -> list[str]:
@@ -180,7 +190,7 @@ def _line(finding: Finding) -> str:
     return f"{finding.verdict}  {finding.kind:7} {finding.name:18} {finding.detail}{purpose}"
 
 
-def _find_server(tritonserver: Path | None) -> Finding:
+def _find_server(tritonserver: Path | None, more: str = "") -> Finding:
     finding = Finding(kind="server", name="tritonserver", ok=False, detail="")
     try:
         installation = find_server(tritonserver)
@@ -188,7 +198,7 @@ def _find_server(tritonserver: Path | None) -> Finding:
         stubs = ", ".join(installation.stub_versions)
         with tempfile.TemporaryDirectory(prefix="ge-check-") as folder:
             options = ServerOptions(
-                repositories=(_probe_repository(Path(folder)),),
+                repositories=(_probe_repository(Path(folder), more),),
                 log_file=Path(folder) / "server.log",
                 start_timeout_s=START_TIMEOUT_S,
             )
@@ -216,10 +226,10 @@ def _find_strangers(tritonserver: Path | None, others: Mapping[str, str]) -> Ite
             yield Finding(kind="model", name=model, ok=False, detail=reason)
 
 
-def _probe_repository(folder: Path) -> Path:
+def _probe_repository(folder: Path, more: str) -> Path:
     version = folder / "models" / "probe" / "1"
     version.mkdir(parents=True)
-    (version.parent / "config.pbtxt").write_text(PROBE_CONFIG)
+    (version.parent / "config.pbtxt").write_text(PROBE_CONFIG + more)
     (version / "model.py").write_text(PROBE_MODEL)
     return folder / "models"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ge_backend.cli.model.repository import backend_of, model_folders, refused_folders
 from ge_backend.config.engine_table import DEVICE_ENDS, EngineRow, engines_for, file_ends
 from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.config.model_folder import BACKEND, read_folder
+from ge_backend.config.model_folder import BACKEND, ModelFolder, read_folder
 from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.checkpoint import is_checkpoint
@@ -36,6 +36,7 @@ class Needs:
         others: the backend by a model of another one that does not bring it.
         chosen: which engine serves it and why, by the model that asks for the fastest.
         broken: what is wrong, by the model that cannot be used, or folder that is none.
+        gpu: the models of ours with instances of KIND_GPU.
     """
 
     devices: Mapping[str, tuple[str, ...]]
@@ -44,6 +45,7 @@ class Needs:
     others: Mapping[str, str]
     chosen: Mapping[str, str]
     broken: Mapping[str, str]
+    gpu: tuple[str, ...] = ()
 
 
 def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
@@ -63,6 +65,7 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     extras: dict[str, set[str]] = {}
     others: dict[str, str] = {}
     chosen: dict[str, str] = {}
+    gpu: list[str] = []
     folders = model_folders(repository)
     broken = dict(refused_folders(repository))
     store = Store(MachineConfig.read(environment, owner_pid=os.getpid()).cache_dir)
@@ -75,6 +78,7 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
                     others[folder.name] = backend
                 continue
             model = read_folder(folder)
+            gpu += _on_gpus(model)
             config = model.config(environment)
             if config.fuse:
                 continue  # its steps lie beside it
@@ -96,7 +100,14 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
         others=others,
         chosen=chosen,
         broken=broken,
+        gpu=tuple(gpu),
     )
+
+
+def _on_gpus(model: ModelFolder) -> list[str]:
+    """Return the model's name if it has instances that the host starts on GPUs only."""
+    groups = model.document.get("instance_group", [])
+    return [model.path.name] if any(g.get("kind") == "KIND_GPU" for g in groups) else []
 
 
 def _engine(directory: Path, config: ModelConfig) -> EngineRow | None:
