@@ -145,6 +145,19 @@ def test_first_axes_of_different_names_are_told(caplog):
     assert caplog.text == ""
 
 
+def test_rows_that_are_compared_with_each_other_are_not_batched(caplog):
+    """A request would be told of its neighbours'; the log says which tensor it is."""
+    vectors = spec("x", "FP32", (-1, 4), ("batch", ""))
+    similarities = spec("y", "FP32", (-1, -1), ("batch", "batch"))
+    config = complete([vectors], [similarities])
+    assert (config["max_batch_size"], config["output"][0]["dims"]) == (0, [-1, -1])
+    assert (
+        "not batched: the batch's axis 'batch' comes again behind the first of 'y'" in caplog.text
+    )
+    named = {"axes.y": {"string_value": "batch,others"}}
+    assert complete([vectors], [similarities], parameters=named)["max_batch_size"] == 32
+
+
 def test_a_scalar_cannot_be_declared_without_a_batch_dimension():
     """The host's own words for it are about a reshape that nobody wrote."""
     with pytest.raises(

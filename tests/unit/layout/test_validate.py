@@ -41,6 +41,10 @@ TRANSPOSED = graph(
     [spec("x", (-1, -1), axes=("batch", "length"))],
     [spec("y", (-1, -1), axes=("length", "batch"))],
 )
+SIMILARITY = graph(
+    [spec("x", (-1, -1), axes=("batch", "width"))],
+    [spec("y", (-1, -1), axes=("batch", "batch"))],
+)
 COUNTS = {
     "kind": "BATCH_ELEMENT_COUNT",
     "target_name": ["n"],
@@ -125,6 +129,15 @@ def test_without_batches_outputs_begin_as_they_like():
     both = [tensor(name, [-1, -1]) for name in "xy"]
     config = config_of(inputs=both[:1], outputs=both[1:], max_batch_size=0)
     assert agreed_signature(config, TRANSPOSED) == TRANSPOSED
+
+
+def test_rows_that_are_compared_with_each_other_run_alone():
+    """With one row in a run there is nothing else that it could hold; nor is what nobody serves."""
+    one = config_of(inputs=[X], outputs=[tensor("y")], max_batch_size=1)
+    assert agreed_signature(one, SIMILARITY) == SIMILARITY
+    more = graph(SIMILARITY.inputs, (*SIMILARITY.outputs, spec("z", (-1, 4), axes=("batch", ""))))
+    served = config_of(inputs=[X], outputs=[tensor("z", [4])])
+    assert agreed_signature(served, more) == more
 
 
 def test_an_optional_input_of_the_graph_needs_no_declaration():
@@ -259,6 +272,17 @@ def test_an_optional_input_of_the_graph_needs_no_declaration():
                 "'axes.y'",
             ],
             id="output with the batch behind another axis",
+        ),
+        pytest.param(
+            {"inputs": [X], "outputs": [tensor("y")]},
+            SIMILARITY,
+            [
+                "output 'y' is FP32 [batch, batch]",
+                "comes again",
+                "max_batch_size: 0, or 1",
+                "'axes.y'",
+            ],
+            id="output of rows by rows",
         ),
         pytest.param(
             {"inputs": [tensor("x", [3, 4])]},

@@ -95,10 +95,8 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
     """
     declared = {tensor.name: len(tensor.graph_dims) for tensor in (*ours.inputs, *ours.outputs)}
     specs = (*signature.inputs, *(spec for spec in signature.outputs if spec.dims))
-    first = {
-        (ours.axes.get(spec.name) or spec.axes or ("",))[0] if spec.dims[:1] == (-1,) else ""
-        for spec in specs
-    }
+    axes = {spec.name: ours.axes.get(spec.name) or spec.axes or ("",) for spec in specs}
+    first = {axes[spec.name][0] if spec.dims[:1] == (-1,) else "" for spec in specs}
     if "" in first or any(declared.get(spec.name) == len(spec.dims) for spec in specs):
         return 0
     if len(first) != 1:
@@ -108,7 +106,19 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
             ", ".join(sorted(first)),
         )
         return 0
-    limit = signature.axis_limits.get(first.pop(), DEFAULT_MAX_BATCH_SIZE)
+    (batch,) = first
+    mixed = [name for name, names in axes.items() if batch in names[1:]]
+    if mixed and signature.input(mixed[0]) is None:  # else the file has one name for all
+        log.warning(
+            "requests are not batched: the batch's axis %r comes again behind the first of %r, so "
+            "what a row holds depends on the others of its batch; where that name is wrong, give "
+            "another with 'axes.%s'",
+            batch,
+            mixed[0],
+            mixed[0],
+        )
+        return 0
+    limit = signature.axis_limits.get(batch, DEFAULT_MAX_BATCH_SIZE)
     return limit if compiled else min(DEFAULT_MAX_BATCH_SIZE, limit)
 
 

@@ -57,6 +57,8 @@ def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
                 _check_dims("output", tensor, spec, batched=config.max_batch_size > 0)
                 if config.max_batch_size:
                     _check_rows(spec, agreed.inputs)
+                if config.max_batch_size > 1:
+                    _check_apart(spec, agreed.inputs)
     return agreed
 
 
@@ -276,6 +278,21 @@ def _check_flat(tensor: TensorConfig, spec: TensorSpec) -> None:
         raise ConfigError(
             f"input {tensor.name!r} is concatenated, so every request must send it; remove "
             "'optional: true'"
+        )
+
+
+def _check_apart(output: TensorSpec, inputs: Iterable[TensorSpec]) -> None:
+    """See that an output has not the batch's axis twice, as similarities of rows to rows have.
+
+    Where an input has it twice, too, the file has one name for all.
+    """
+    batch = output.axes[0]
+    if batch and batch in output.axes[1:] and all(batch not in spec.axes[1:] for spec in inputs):
+        raise ConfigError(
+            f"output {output.name!r} is {output.describe()} in the graph: the batch's axis comes "
+            "again behind its first, so what a row holds depends on the others of its batch; set "
+            "max_batch_size: 0, or 1; where the file's names are wrong, give others with "
+            f"'axes.{output.name}'"
         )
 
 
