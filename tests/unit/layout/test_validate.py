@@ -253,6 +253,12 @@ def test_an_optional_input_of_the_graph_needs_no_declaration():
         ),
         pytest.param(
             {"inputs": [X]},
+            graph([spec("x", (-1, -1)), spec("position_ids", (1, -1))]),
+            ["input 'position_ids'", "makes for each row", "no batch dimension"],
+            id="fixed first dimension of what is made",
+        ),
+        pytest.param(
+            {"inputs": [X]},
             graph([spec("x", ())]),
             ["input 'x' has dims [-1]", "none in the graph", "shape is not in the file"],
             id="scalar where a batch is declared",

@@ -192,6 +192,12 @@ def _check_made(config: ModelConfig, signature: Signature) -> None:
     for spec in signature.inputs:
         if spec in sent or spec.name in described or not generated_by(config, spec.name):
             continue
+        if config.max_batch_size > 1 and spec.dims[:1] != (-1,):
+            raise ConfigError(
+                f"input {spec.name!r}, which the backend makes for each row, is {spec.describe()} "
+                "in the graph: its first dimension is not free, so it has no batch dimension; set "
+                "max_batch_size: 0, or 1, or export it with one"
+            )
         for axis in free_axes(spec):
             if axis not in known:
                 raise ConfigError(
