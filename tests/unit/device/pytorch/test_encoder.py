@@ -108,6 +108,20 @@ def test_a_token_of_padding_in_a_text_is_not_counted(open_encoder, tmp_path):
         torch.testing.assert_close(found[row, : LENGTHS[row]], expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_masked_places_before_a_text_count_as_in_transformers(kind, open_encoder, tmp_path):
+    """Padding on the left moves the positions of BERT's tokens, and not those of RoBERTa's."""
+    model = saved(tmp_path, kind)
+    ids, mask = (each.flip(1) for each in batch())
+    padding = model.config.pad_token_id
+    ids = torch.where(mask == 0, padding, ids)
+    found = open_encoder(tmp_path)(ids, mask)
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    real = mask != 0
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
 def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
     """To unit length; a row without any token is 0, and its neighbours are right."""

@@ -45,7 +45,7 @@ def test_pieces_are_whole_rows(encoder, packed):
     )
     count = sum(LENGTHS)
     np.testing.assert_array_equal(ids, packed.ids[:count])
-    np.testing.assert_array_equal(positions, encoder.positions(packed)[:count])
+    np.testing.assert_array_equal(positions, packed.positions[:count])
     np.testing.assert_array_equal(rows, packed.rows)
     for piece in found:
         assert len(piece.inputs[0]) == piece.count + 2

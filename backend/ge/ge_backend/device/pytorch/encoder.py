@@ -88,7 +88,7 @@ class PackedEncoder:
             torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).numpy()
             for rows in (texts, [torch.ones_like(text) for text in texts])
         )
-        self.example = pack_rows(ids, mask)
+        self.example = pack_rows(ids, mask, padding)
         with torch.inference_mode(), self.refusing():
             whole.set_attn_implementation("eager")
             self._expected = [self._alone(text) for text in texts]
@@ -113,7 +113,7 @@ class PackedEncoder:
             reduced: the layers give, of each row that has tokens, what `reduction` says: FP32
                 `[B', W]` in the order of the packed rows.
         """
-        packed = pack_rows(ids, mask)
+        packed = pack_rows(ids, mask, self._padding)
         tokens = len(packed.rows)
         shape = ids.shape if self._folder.per_token else ids.shape[:1]
         found = np.zeros((*shape, self.width), np.float32)
@@ -126,20 +126,6 @@ class PackedEncoder:
         rows = hidden if reduced else self.reduced(hidden[:tokens], packed)
         own = self._scores(rows) if self._folder.classifies else self._normalised(rows)
         found[packed.owners] = own
-        return found
-
-    def positions(self, packed: PackedRows) -> Array:
-        """Return the position of each token, INT64 `[R]`, as the modules count them."""
-        if self._padding is None:
-            return packed.columns
-        found: Array = packed.columns + self._padding + 1
-        tokens = len(packed.rows)
-        typed = packed.ids[:tokens] == self._padding
-        if typed.any():  # a client may; it is not counted
-            before = typed.cumsum() - typed
-            lengths = np.diff(packed.firsts, append=tokens)
-            found[:tokens] -= before - np.repeat(before[packed.firsts], lengths)
-            found[:tokens][typed] = self._padding
         return found
 
     def difference(self, layers: Layers) -> float:

@@ -39,7 +39,7 @@ class TorchLayers:
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
             self._rows.spans = packed.spans
-            ids, positions = map(torch.from_numpy, (packed.ids, self._encoder.positions(packed)))
+            ids, positions = map(torch.from_numpy, (packed.ids, packed.positions))
             with torch.inference_mode():
                 found = self._encoder.base(
                     input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0)

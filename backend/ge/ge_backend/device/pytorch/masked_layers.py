@@ -68,7 +68,6 @@ class Pieces:
                 zeros, and an accelerator breaks (CUDA: "device-side assert triggered").
         """
         self._check(packed)
-        positions = self.encoder.positions(packed)
         all_ends = np.append(packed.firsts, len(packed.rows))
         for first, last in self._cuts(np.diff(all_ends).tolist()):
             ends = all_ends[first : last + 1]
@@ -77,7 +76,9 @@ class Pieces:
             size = self.rounded(max(count, self.least * len(ends)))
             inputs = np.zeros((3, size), np.int64)
             inputs[2] = NOBODY
-            for place, given in zip(inputs, (packed.ids, positions, packed.rows), strict=True):
+            for place, given in zip(
+                inputs, (packed.ids, packed.positions, packed.rows), strict=True
+            ):
                 place[:count] = given[begin:end]
             yield Tokens(inputs=inputs, count=count, ends=ends - begin)
 

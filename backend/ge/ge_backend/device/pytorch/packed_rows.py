@@ -25,7 +25,8 @@ class PackedRows:
     """T tokens of B rows, shortest row first, and R rounded up from T.
 
     Attributes:
-        ids, columns: INT64 `[R]`: the tokens, and where in its row each one stood; 0 behind T.
+        ids, columns, positions: INT64 `[R]`: the tokens, where in its row each one stood, and what
+            the modules count that as; 0 behind T.
         rows: INT64 `[T]`, the row that each token belongs to.
         firsts: INT64 `[B']`, where each row that has tokens begins.
         owners: INT64 `[B']`, which row that is.
@@ -34,6 +35,7 @@ class PackedRows:
 
     ids: Array
     columns: Array
+    positions: Array
     rows: Array
     firsts: Array
     owners: Array
@@ -46,10 +48,13 @@ class CurrentRows(threading.local):
     spans: Sequence[tuple[int, int, int]] = ()
 
 
-def pack_rows(ids: Array, mask: Array) -> PackedRows:
+def pack_rows(ids: Array, mask: Array, padding: int | None = None) -> PackedRows:
     """Return the tokens of INT64 `[B, L]` where a mask of that shape and type is not 0.
 
     In numpy: torch lets go of Python's lock in each of its operations, and then waits for it.
+
+    RoBERTa and its kin have a token of `padding`, which stands at the position of that number; they
+    count the others of a row, masked ones too, from behind it.
     """
     real = mask != 0
     lengths = real.sum(1)
@@ -59,12 +64,16 @@ def pack_rows(ids: Array, mask: Array) -> PackedRows:
     sorted_lengths = lengths[order]
     there = sorted_lengths > 0
     tokens = len(rows)
-    packed = np.zeros((2, rounded_tokens(tokens)), np.int64)
+    packed = np.zeros((3, rounded_tokens(tokens)), np.int64)
     packed[0, :tokens] = ids[rows, columns]
-    packed[1, :tokens] = columns
+    packed[1:, :tokens] = columns
+    if padding is not None:
+        counted = ids != padding
+        packed[2, :tokens] = padding + (counted * counted.cumsum(1))[rows, columns]
     return PackedRows(
         ids=packed[0],
         columns=packed[1],
+        positions=packed[2],
         rows=rows,
         firsts=(sorted_lengths.cumsum() - sorted_lengths)[there],
         owners=order[there],
