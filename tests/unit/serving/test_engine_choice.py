@@ -140,6 +140,14 @@ def test_engines_that_have_come_or_gone_are_measured_anew(config, tmp_path, monk
     assert len(measured.asked) == 4
 
 
+def test_concatenated_inputs_have_the_first_engine(config, monkeypatch, tmp_path):
+    """They come in no buckets, so there is nothing to measure on."""
+    measured = Measured(monkeypatch)
+    flat = replace(config, ragged="concatenate")
+    assert with_engine(flat, Store(tmp_path)).engine == "onnxruntime"
+    assert measured.asked == []
+
+
 @pytest.mark.parametrize("kind", [DeviceUnavailable, ExecutorLost, OutOfMemory])
 def test_an_engine_that_cannot_run_the_model_is_left_out(config, monkeypatch, caplog, kind):
     """Not installed, or it breaks its process, or wants more memory than there is."""

@@ -149,7 +149,9 @@ def _described(found: Mapping[str, Mapping[Bucket, float]]) -> list[str]:
 def _candidates(config: ModelConfig) -> list[EngineRow]:
     path = find_model_file(config.directory, config.filename, config.device)
     rows = engines_for(path.name, config.placement.kind)
-    return [row for row in rows if config.precision in row.precisions]
+    found = [row for row in rows if config.precision in row.precisions]
+    # Concatenated inputs have no buckets to measure on.
+    return found[:1] if config.concatenate else found
 
 
 def _key(config: ModelConfig, engines: Sequence[EngineRow]) -> list[str]:
