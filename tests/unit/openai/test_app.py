@@ -71,6 +71,19 @@ def post(monkeypatch):
     )
 
 
+def test_a_wrong_method_is_told_those_that_are_right():
+    """As HTTP wants it of a 405 (RFC 9110, 15.5.6)."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/v1/completions", "headers": []}
+    asyncio.run(app.make_app(FrontOptions(url=""))(scope, None, send))
+    assert sent[0]["status"] == 405
+    assert dict(sent[0]["headers"])[b"allow"] == b"POST"
+
+
 def test_metrics_come_by_no_proxy(monkeypatch):
     """They are the server's, most often on this machine."""
 

@@ -364,7 +364,8 @@ def _fetch(url: str) -> tuple[bytes, str]:
 
 def _no_such_path(request: Request, error: Any) -> Response:
     message = f"{request.method} {request.url.path}: {error.detail}"
-    return JSONResponse(ApiError(message, status=error.status_code).body(), error.status_code)
+    body = ApiError(message, status=error.status_code).body()
+    return JSONResponse(body, error.status_code, error.headers)
 
 
 def _unforeseen(_: Request, __: Exception) -> Response:
