@@ -84,6 +84,21 @@ def test_a_wrong_method_is_told_those_that_are_right():
     assert dict(sent[0]["headers"])[b"allow"] == b"POST"
 
 
+def test_a_client_without_a_key_is_told_how_to_bring_one():
+    """As HTTP wants it of a 401 (RFC 9110, 15.5.2), and of no other error."""
+    guarded = Endpoints(FrontOptions(url="", keys=("k",))).guarded
+    request = Request({"type": "http", "headers": []})
+
+    async def refuse(_):
+        raise ApiError("no", status=400)
+
+    answer = asyncio.run(guarded(refuse)(request))
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    request = Request({"type": "http", "headers": [(b"authorization", b"Bearer k")]})
+    answer = asyncio.run(guarded(refuse)(request))
+    assert (answer.status_code, answer.headers.get("www-authenticate")) == (400, None)
+
+
 def test_metrics_come_by_no_proxy(monkeypatch):
     """They are the server's, most often on this machine."""
 

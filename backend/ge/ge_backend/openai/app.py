@@ -43,6 +43,8 @@ METRICS_TIMEOUT_S = 5.0
 MOST_BATCHES = 8
 # Between the names of a model and of one of its adapters.
 ADAPTER = ":"
+# Of every 401. Source: RFC 9110, 15.5.2, and RFC 6750, 3.
+_KEY_NEEDED = {"www-authenticate": "Bearer"}
 # Nobody reads it: what nginx writes into its log when a client has closed the connection.
 CLIENT_CLOSED = 499
 
@@ -102,7 +104,8 @@ class Endpoints:
                 check_key(request.headers.get("authorization", ""), self._options.keys)
                 return await endpoint(request)
             except ApiError as error:
-                return JSONResponse(error.body(), error.status)
+                needed = _KEY_NEEDED if error.status == HTTPStatus.UNAUTHORIZED else None
+                return JSONResponse(error.body(), error.status, needed)
             except (ClientGoneError, ClientDisconnect):
                 return Response(status_code=CLIENT_CLOSED)
 
