@@ -178,6 +178,14 @@ def test_a_batch_that_is_refused_ends_the_others(post):
     assert server.begun == server.ended == MOST_BATCHES
 
 
+def test_a_forced_tool_whose_name_is_no_unicode_is_refused(post):
+    """The answer repeats the name, and half of a pair of surrogates cannot be sent."""
+    tool = {"type": "function", "function": {"name": "\ud800"}}
+    body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "tool_choice": tool}
+    status, answer = post(Server(), body, "chat")
+    assert (status, answer["error"]["param"]) == (400, "tool_choice")
+
+
 def test_calls_are_read_where_the_client_has_tools():
     """Without any, a text that looks like a call is the answer."""
     asked = SimpleNamespace(forced=None, tools=())

@@ -161,6 +161,7 @@ class Endpoints:
     async def chat(self, request: Request) -> Response:
         """Write the next message of a chat."""
         asked = read_chat(await self._body(request))
+        self._check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
         model, adapter = await self._writer(asked.reply.model)
         template = self._templates.of(model)
         prompt = template.render(asked.messages, asked.tools)
