@@ -160,6 +160,14 @@ def test_several_calls_are_the_clients_choice():
     ]
 
 
+@pytest.mark.parametrize("several", ["false", 0, []])
+def test_a_choice_of_several_calls_is_a_switch(several):
+    """What is none is refused, where it would else be taken for the opposite."""
+    with pytest.raises(ApiError, match="has to be true or false") as caught:
+        chat(tools=TOOLS, parallel_tool_calls=several)
+    assert caught.value.param == "parallel_tool_calls"
+
+
 def test_a_forced_call_is_a_structure():
     """Of the one tool's arguments, or of a list of calls; each tool has a schema."""
     asked = chat(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "f"}})

@@ -52,9 +52,9 @@ class Fields:
             raise ApiError(f"{name} has to be a text, got {value!r:.80}", param=name)
         return value
 
-    def flag(self, name: str) -> bool:
-        """Return a switch, which is off if absent."""
-        value = self._given.pop(name, False)
+    def flag(self, name: str, *, absent: bool = False) -> bool:
+        """Return a switch, which is off if absent, unless told."""
+        value = self._given.pop(name, absent)
         if not isinstance(value, bool):
             raise ApiError(f"{name} has to be true or false, got {value!r:.80}", param=name)
         return value

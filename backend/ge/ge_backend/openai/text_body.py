@@ -123,7 +123,7 @@ def read_chat(block: bytes) -> ChatBody:
     tools = read_tools(fields.take("tools"))
     choice = fields.take("tool_choice")
     forced = forced_name(choice, tools)
-    several = fields.take("parallel_tool_calls") is not False
+    several = fields.flag("parallel_tool_calls", absent=True)
     top = fields.whole("top_logprobs", 0, MAX_CHAT_LOGPROBS)
     if fields.flag("logprobs"):
         top = top or 0
