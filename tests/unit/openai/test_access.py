@@ -16,6 +16,12 @@ def test_any_of_the_keys_will_do(header):
     check_key(header, KEYS)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_key_may_come_in_either_encoding(encoding):
+    """UTF-8 from curl, Latin-1 from requests; ASGI servers read headers as Latin-1."""
+    check_key("Bearer schlüssel".encode(encoding).decode("latin-1"), KEYS)
+
+
 @pytest.mark.parametrize("header", ["", "one", "Bearer", "Bearer on", "Bearer onee", "Basic one"])
 def test_nothing_else_will(header):
     """With 401, and how to send one."""

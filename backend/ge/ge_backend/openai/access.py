@@ -17,15 +17,16 @@ def check_key(header: str, keys: Sequence[str]) -> None:
     How long it takes tells nothing about a key but its length: every one is compared whole.
 
     Args:
-        header: `Authorization`, as the client sent it; "" if it sent none.
+        header: `Authorization`, its bytes read as Latin-1, as ASGI has it; "" if it sent none.
         keys: none of them: everybody may ask.
 
     Raises:
         ApiError: status 401.
     """
     scheme, _, given = header.partition(" ")
-    block = given.strip().encode()
-    equal = [hmac.compare_digest(block, key.encode()) for key in keys]
+    sent = given.strip()
+    blocks = sent.encode("latin-1"), sent.encode()  # a client's UTF-8, as it came; and its Latin-1
+    equal = [hmac.compare_digest(block, key.encode()) for key in keys for block in blocks]
     if keys and not (scheme.lower() == "bearer" and any(equal)):
         raise ApiError(
             "a valid API key is needed: send the header 'Authorization: Bearer KEY'",
