@@ -1,6 +1,7 @@
 """Text becomes tokens, and tokens whole characters, whatever kind of tokenizer it is."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -140,6 +141,27 @@ def test_special_tokens_are_no_text(tokenizer):
     hello = tokenizer.encode("na").tolist()
     assert tokenizer.decode([0, *hello, 1]) == "na"
     assert "".join(streamed(tokenizer, [0, *hello, 1])) == "na"
+
+
+def test_what_is_no_text_is_not_decoded_again_with_each_token(tokenizer, monkeypatch):
+    """The library decodes all since the latest text, so it gets no end of text that ends nothing."""
+    decoded = []
+
+    class Spied:
+        def __init__(self, **settings):
+            self._stream = decoders.DecodeStream(**settings)
+
+        def step(self, given, token):
+            decoded.append(token)
+            return self._stream.step(given, token)
+
+    library = SimpleNamespace(decoders=SimpleNamespace(DecodeStream=Spied))
+    monkeypatch.setattr("ge_backend.device.preprocess.text.tokenizers", library)
+    na = tokenizer.encode("na na").tolist()
+    ends = [1] * 9
+    pieces = streamed(tokenizer, [*ends, *na, *ends, *na, *ends])
+    assert "".join(pieces) == tokenizer.decode([*na, *na])
+    assert decoded == [*na, *na]
 
 
 def test_any_tokens_can_be_streamed(tokenizer):

@@ -40,6 +40,8 @@ class TextTokenizer:
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(token for token, said in added.items() if said.special)
 
     def encode(self, text: str, *, special: bool = True) -> Array:
         """Return int64 [T], with the special tokens that the tokenizer adds by itself if wanted.
@@ -62,19 +64,28 @@ class TextTokenizer:
 
     def stream(self, ids: Sequence[int] = ()) -> _Stream:
         """Return a stream whose text goes on behind these tokens."""
-        return _Stream(self._tokenizer, [int(token) for token in ids])
+        return _Stream(self._tokenizer, self._special, [int(token) for token in ids])
 
 
 class _Stream:
-    """The library's stream; where its decoder rewrites what was told already, it begins anew."""
+    """The library's stream; where its decoder rewrites what was told already, it begins anew.
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, ids: list[int]) -> None:
+    It decodes all since the latest text with each token. So it never gets those that are no text,
+    of which there are thousands where an end of text ends nothing and is drawn again and again.
+    """
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, special: frozenset[int], ids: list[int]
+    ) -> None:
         self._tokenizer = tokenizer
+        self._special = special
         self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=True)
         self._told, self._untold = ids, list[int]()  # tokens: of the latest text, and behind it
 
     def step(self, token: int) -> str:
         """Return the text that is certain now; "" while a character is incomplete."""
+        if token in self._special:
+            return ""
         self._untold.append(int(token))
         try:
             text = self._stream.step(self._tokenizer, int(token))
