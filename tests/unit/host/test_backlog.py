@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from builders.null_models import comes_true
+from ge_backend.errors import OutOfMemory
 from ge_backend.metrics import Recorder
 
 
@@ -127,6 +128,24 @@ def test_no_more_wait_than_may(bench):
     assert one.put(*[one.request(name) for name in "fgh"])[:2] == [None, None]
     one.go(10)
     assert comes_true(lambda: one.batches == [["first"], ["a", "b"], ["c", "f"], ["g"]])
+
+
+def test_nobody_waits_where_shared_memory_is_full(bench, monkeypatch):
+    """Whoever waits lies there, and one who takes the last of it ends the server."""
+    from ge_backend.host import backlog
+
+    def full():
+        raise OutOfMemory("/dev/shm is full")
+
+    made = bench()
+    made.put(made.request("a"))
+    made.begun()
+    assert made.put(made.request("b")) == [None]
+    monkeypatch.setattr(backlog, "check_room_to_wait", full)
+    assert made.put(made.request("c")) == ["OutOfMemory: /dev/shm is full"]
+    made.go(2)
+    made.backlog.close()
+    assert made.batches == [["a"], ["b"]]
 
 
 def test_who_has_waited_too_long_is_told_so_and_not_served(bench):

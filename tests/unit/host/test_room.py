@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.errors import OutOfMemory
-from ge_backend.host.room import check_room
+from ge_backend.host.room import check_room, check_room_to_wait
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,23 @@ def test_texts_take_room_too(shared):
     texts[0] += b"z"
     with pytest.raises(OutOfMemory):
         check_room([texts])
+
+
+@pytest.mark.parametrize(
+    ("left", "free", "blocks", "fits"),
+    [
+        (0, 512 << 10, 1, True),
+        (0, 128 << 10, 1, False),
+        (9 << 20, 0, 1, True),
+        (0, 0, 0, True),
+        (0, None, 1, True),
+    ],
+)
+def test_a_request_may_wait_where_messages_have_room(shared, left, free, blocks, fits):
+    """In the region, or in what this can grow by."""
+    shared(left=left, free=free, blocks=blocks)
+    if fits:
+        check_room_to_wait()
+    else:
+        with pytest.raises(OutOfMemory, match="/dev/shm, in which requests wait, is full"):
+            check_room_to_wait()

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, QueueFull
+from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, OutOfMemory, QueueFull
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.codec import send_response
+from ge_backend.host.room import check_room_to_wait
 from ge_backend.metrics import Recorder
 
 __all__ = ["Backlog", "BatchServer"]
@@ -111,6 +112,10 @@ class Backlog:
                     "max_queue_size allows; send less at once, or try again later"
                 )
             )
+        try:
+            check_room_to_wait()
+        except OutOfMemory as full:
+            return self._service.refuse(full)
         missed_ns = self._service.free_at_ns() - arrival.deadline_ns
         if arrival.deadline_ns and 0 < missed_ns < math.inf:
             return self._service.refuse(

@@ -10,17 +10,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection
+from typing import Any
 
 from ge_backend.config.sizes import format_bytes
 from ge_backend.errors import OutOfMemory
 from ge_backend.tensors import Array
 
-__all__ = ["check_room"]
+__all__ = ["check_room", "check_room_to_wait"]
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
 # What the host takes beside a response's tensors: a region grows by whole MiB, and messages lie in
 # what is free of it.
 MARGIN_BYTES, SMALL_MARGIN_BYTES = 2 << 20, 64 << 10
+# What a request that waits leaves to others, and to messages: where one finds no room, the stub
+# ends, and mostly the server with it (SIGABRT; seen on 2.51).
+WAITING_MARGIN_BYTES = 256 << 10
 
 
 def check_room(arrays: Collection[Array]) -> None:
@@ -32,11 +36,10 @@ def check_room(arrays: Collection[Array]) -> None:
         OutOfMemory: they have none.
     """
     sizes = [array.nbytes if array.dtype != object else _text_bytes(array) for array in arrays]
-    state, total = os.statvfs(SHARED_MEMORY), sum(sizes)
-    growth = max(0, state.f_bavail * state.f_frsize - MARGIN_BYTES)
-    if total <= growth or not state.f_blocks:  # a tmpfs without a limit has no blocks
+    growth, total = _growth(), sum(sizes)
+    if total <= growth:
         return
-    region = getattr(sys.modules.get("c_python_backend_utils"), "shared_memory", None)
+    region = _region()
     if region is None:  # it is not told
         return
     free = max(0, region.free_memory() - SMALL_MARGIN_BYTES)
@@ -46,6 +49,34 @@ def check_room(arrays: Collection[Array]) -> None:
             f"{format_bytes(free + growth)} left for it; give the server more (--shm-size of a "
             "container), or send less at once"
         )
+
+
+def check_room_to_wait() -> None:
+    """See that there is room for what others send and get while a request waits in this stub.
+
+    Raises:
+        OutOfMemory: requests that wait, or others, have taken it.
+    """
+    if _growth():
+        return
+    region = _region()
+    if region is not None and region.free_memory() < WAITING_MARGIN_BYTES:
+        raise OutOfMemory(
+            f"{SHARED_MEMORY}, in which requests wait, is full; give the server more (--shm-size "
+            "of a container), or send less at once"
+        )
+
+
+def _growth() -> int:
+    """Return what the region can grow by."""
+    state = os.statvfs(SHARED_MEMORY)
+    if not state.f_blocks:  # a tmpfs without a limit has none
+        return sys.maxsize
+    return max(0, state.f_bavail * state.f_frsize - MARGIN_BYTES)
+
+
+def _region() -> Any:
+    return getattr(sys.modules.get("c_python_backend_utils"), "shared_memory", None)
 
 
 def _text_bytes(array: Array) -> int:
