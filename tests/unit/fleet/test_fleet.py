@@ -17,10 +17,14 @@ from ge_backend.errors import (
     DeadlineExceeded,
     DeviceUnavailable,
     ExecutorLost,
+    GraphFailed,
+    ModelError,
     OutOfMemory,
+    ProtocolError,
     StateLost,
     Status,
     TensorsLost,
+    Unsupported,
 )
 from ge_backend.executor.client.in_flight import InFlight
 from ge_backend.executor.protocol.messages import DeviceRows, GatherInput
@@ -398,6 +402,17 @@ def test_an_executor_that_cannot_be_started_again_fails_the_runs(fleets, caplog)
     bench.refuse = None
     assert comes_true(lambda: one.fleet.ready)
     assert one.answers(1, 2) == [3, 6]
+
+
+@pytest.mark.parametrize("kind", [GraphFailed, ModelError, ProtocolError, Unsupported])
+def test_a_device_that_is_tried_again_is_unavailable_whatever_keeps_it_away(fleets, kind):
+    """As with several devices: an executor without descriptors, say, may have some later."""
+    one = fleets(1)
+    one.benches[0].cut()
+    one.benches[0].refuse = kind("OSError: [Errno 24] Too many open files")
+    (outcome,) = one.run([1])[0]
+    assert outcome.error.status is Status.UNAVAILABLE
+    assert str(outcome.error).endswith("loaded again: OSError: [Errno 24] Too many open files")
 
 
 def test_the_only_device_is_waited_for_while_it_restarts(fleets):

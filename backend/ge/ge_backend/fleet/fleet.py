@@ -266,7 +266,7 @@ class Fleet:
         told = [without_folders(str(device.failure), source.path) for device in self._devices]
         if len(told) == 1:
             failure = self._devices[0].failure
-            if failure is not None and failure.status is Status.INVALID_ARG:  # no client's fault
+            if failure is not None and failure.status is not Status.UNAVAILABLE:  # tried again
                 return DeviceUnavailable(f"the model cannot be loaded again: {told[0]}")
             return error_from_name(type(failure).__name__, told[0])
         reasons = "; ".join(
