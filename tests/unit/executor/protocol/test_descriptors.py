@@ -1,5 +1,6 @@
 """Memory that two processes map, and the descriptors that it comes by."""
 
+import errno
 import mmap
 import os
 
@@ -7,7 +8,7 @@ import pytest
 
 from builders.null_models import num_descriptors
 from ge_backend.errors import OutOfMemory
-from ge_backend.executor.protocol.descriptors import close_all, created, mapped
+from ge_backend.executor.protocol.descriptors import close_all, created, duplicate, mapped
 
 
 def test_what_is_created_is_mapped_by_its_descriptor():
@@ -48,3 +49,18 @@ def test_all_descriptors_are_closed():
     for descriptor in descriptors:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
+
+
+def test_a_process_that_may_have_no_more_descriptors_says_so(monkeypatch):
+    """As what may be better later, not as an error that nobody foresaw."""
+    _, descriptor = created("test", mmap.PAGESIZE)
+    same = duplicate(descriptor)
+    assert os.path.sameopenfile(descriptor, same)
+    close_all([descriptor, same])
+
+    def none_left(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "dup", none_left)
+    with pytest.raises(OutOfMemory, match=r"no descriptor is left: .*Too many open files; raise"):
+        duplicate(0)

@@ -1,5 +1,6 @@
 """A connection answers every message, and nothing that one stub sends hurts another."""
 
+import errno
 import gc
 import logging
 import os
@@ -173,6 +174,22 @@ def test_a_greeting_tells_who_answers(stub):
     """The welcome names protocol, device, lanes and process."""
     welcome = stub.ask(Hello(id=3, version=VERSION), Welcome)
     assert (welcome.device, welcome.lanes, welcome.pid) == ("null", 2, os.getpid())
+
+
+def test_a_greeting_for_which_no_descriptor_is_left_is_refused_without_a_traceback(
+    stub, caplog, monkeypatch
+):
+    """Stubs try again for as long as it takes, each on its own."""
+
+    def none_left(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "dup", none_left)
+        with pytest.raises(OutOfMemory, match="no descriptor is left"):
+            stub.ask(Hello(id=3, version=VERSION), Welcome)
+    assert "unforeseen" not in caplog.text
+    assert stub.ask(Hello(id=4, version=VERSION), Welcome).device == "null"
 
 
 def test_a_run_that_waits_can_be_cancelled(stub, device, monkeypatch):

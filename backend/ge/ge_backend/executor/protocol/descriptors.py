@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ge_backend.errors import OutOfMemory
 
-__all__ = ["close_all", "created", "mapped"]
+__all__ = ["close_all", "created", "duplicate", "mapped"]
 
 _REFUSALS = (OSError, OverflowError, ValueError)
 
@@ -44,6 +44,18 @@ def mapped(descriptor: int, nbytes: int, access: int = mmap.ACCESS_DEFAULT) -> m
         return mmap.mmap(descriptor, nbytes, access=access)
     except _REFUSALS as error:
         raise _refused(nbytes, error) from error
+
+
+def duplicate(descriptor: int) -> int:
+    """Return another descriptor of the same, which the caller closes.
+
+    Raises:
+        OutOfMemory: the process may have no more.
+    """
+    try:
+        return os.dup(descriptor)
+    except OSError as error:
+        raise OutOfMemory(f"no descriptor is left: {error}; raise RLIMIT_NOFILE") from error
 
 
 def close_all(descriptors: Iterable[int]) -> None:

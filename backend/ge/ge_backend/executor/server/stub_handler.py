@@ -28,7 +28,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.protocol.arena import Segment
-from ge_backend.executor.protocol.descriptors import close_all
+from ge_backend.executor.protocol.descriptors import close_all, duplicate
 from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
@@ -322,7 +322,7 @@ class StubHandler:
             lanes=device.lanes,
             pid=os.getpid(),
         )
-        return welcome, os.dup(self._shared.outstanding.descriptor)
+        return welcome, duplicate(self._shared.outstanding.descriptor)
 
     def _load(self, message: messages.Load) -> messages.Message:
         entry, graph = self._shared.graph_cache.acquire(message.source)
