@@ -102,6 +102,7 @@ def note_run():
             "pid": os.getpid(),
             "set_env": os.environ.get("SOURCED"),
             "python_path": os.environ.get("PYTHONPATH"),
+            "library_path": os.environ.get("LD_LIBRARY_PATH"),
         }
         with Path(runs).open("a") as file:
             file.write(json.dumps(note) + "\n")

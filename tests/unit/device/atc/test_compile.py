@@ -93,6 +93,31 @@ def test_the_compilers_python_does_not_get_our_environments_packages(
     assert runs()[0]["python_path"] == (os.pathsep.join(others) or None)
 
 
+@pytest.mark.parametrize("others", [["/usr/local/Ascend/driver/lib64"], []])
+def test_the_compiler_finds_the_library_of_python(
+    request_, cache, runs, monkeypatch, tmp_path, others
+):
+    """It is loaded by its name: executors have CANN's folders alone, and CANN's image has it elsewhere."""
+    (tmp_path / "libpython3.99.so.1.0").touch()
+    found = {"LIBDIR": str(tmp_path), "INSTSONAME": "libpython3.99.so.1.0"}
+    monkeypatch.setattr(atc.sysconfig, "get_config_var", found.get)
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.pathsep.join(others))
+    compile_onnx(request_, cache)
+    assert runs()[0]["library_path"].split(os.pathsep) == [*others, str(tmp_path)]
+
+
+def test_a_python_without_a_library_changes_no_search_path(
+    request_, cache, runs, monkeypatch, tmp_path
+):
+    """It is built into the interpreter: what is there cannot be loaded."""
+    (tmp_path / "libpython3.99.a").touch()
+    found = {"LIBDIR": str(tmp_path), "INSTSONAME": "libpython3.99.a"}
+    monkeypatch.setattr(atc.sysconfig, "get_config_var", found.get)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    compile_onnx(request_, cache)
+    assert runs()[0]["library_path"] is None
+
+
 @pytest.mark.parametrize(
     ("shapes", "batches", "dims"),
     [

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import subprocess
+import sysconfig
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -131,12 +132,21 @@ def _run(
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's without what an executor has for its own Python: atc starts CANN's."""
+    """Return this process's without what an executor has for its own Python: atc starts CANN's.
+
+    atc loads that Python's library by its name, mostly through LD_LIBRARY_PATH, of which an
+    executor has CANN's part alone: in CANN's image the library is not there.
+    Source: hicann/ge op_compile_adapter, py_decouple.cc; Ascend/cann-container-image.
+    """
     package = str(Path(ge_backend.__file__).resolve().parent.parent)
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONSAFEPATH"}
     paths = environment.pop("PYTHONPATH", "").split(os.pathsep)
     if kept := [path for path in paths if path not in {"", package}]:
         environment["PYTHONPATH"] = os.pathsep.join(kept)
+    library = Path(*(sysconfig.get_config_var(name) or "" for name in ("LIBDIR", "INSTSONAME")))
+    if library.match("libpython*.so*") and library.is_file():
+        given = environment.get("LD_LIBRARY_PATH", "")
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, [given, str(library.parent)]))
     return environment
 
 
