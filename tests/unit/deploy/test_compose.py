@@ -34,6 +34,12 @@ def test_servers_are_confined(name):
     assert DOCKERFILE.rstrip().rpartition("USER ")[2].startswith("1001")
 
 
+def test_search_paths_are_the_images():
+    """CANN's image names its Python and all of the driver's folders; a value here replaces that."""
+    for service in COMPOSE["services"].values():
+        assert not {"LD_LIBRARY_PATH", "PYTHONPATH", "PATH"} & service.get("environment", {}).keys()
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_check_has_the_time_to_say_why_it_fails(name):
     """The command gives up on a server that hangs, and prints that."""
