@@ -38,6 +38,7 @@ RELOADS = 10
 RUNS = 20
 LEFT_BYTES = 64 << 10  # of the device's memory, when a model is loaded into what is left
 BLOCK_BYTES = 256 << 20
+COMPILE_S = 120.0
 AIPP = "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"
 OTHER_CHIPS = ("Ascend310P3", "Ascend910B3")
 HBM, DDR = 1, 0
@@ -107,23 +108,28 @@ class Bench:
             f"--output={self.folder / name}",
             *arguments,
         ]
+        output = self.folder / f"{name}.txt"
         try:
-            command = find_cann(os.environ).command(line)
-            done = subprocess.run(
-                command,
-                cwd=self.folder,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-                stdin=subprocess.PIPE,
-            )
+            with (
+                output.open("wb") as log,
+                subprocess.Popen(  # with a pipe and a group, as `Cann.command` wants it
+                    find_cann(os.environ).command(line),
+                    cwd=self.folder,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                ) as process,
+            ):
+                status = process.wait(timeout=COMPILE_S)
         except (GeError, OSError, subprocess.TimeoutExpired) as error:
             raise Skipped(f"no model: {error}") from error
-        made = self.folder / f"{name}.om"
-        if done.returncode or not made.is_file():
-            said = [text for text in done.stdout.splitlines() if re.match(r"E[0-9A-Z]\d{4}", text)]
-            raise Skipped(f"atc {' '.join(arguments)} failed: {' '.join(said) or done.returncode}")
+        # A model with ranges is called name_linux_x86_64.om.
+        made = next(self.folder.glob(f"{name}*.om"), None)
+        if status or made is None:
+            lines = output.read_text(errors="replace").splitlines()
+            said = [text for text in lines if re.match(r"E[0-9A-Z]\d{4}", text)]
+            raise Skipped(f"atc {' '.join(arguments)} failed: {' '.join(said) or status}")
         return made
 
     def fixed(

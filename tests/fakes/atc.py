@@ -10,6 +10,7 @@ Source of rules and texts: CANN's ATC manual and error codes, see ge_backend/dev
 
 import json
 import os
+import platform
 import re
 import signal
 import sys
@@ -49,7 +50,9 @@ def main():
         check_precision(options)
     except Refusal as refusal:
         sys.exit(failed(*refusal.args))
-    om = Path(options["output"] + ".om")
+    # What runs on the host, too, is for one kind of host: hicann/ge base/common/helper/model_helper.cc.
+    host = f"_linux_{platform.machine()}" if has_ranges(shapes) else ""
+    om = Path(options["output"] + host + ".om")
     misbehave(om)
     if note is None:
         om.write_text(json.dumps({"options": options, "shapes": shapes, "gears": gears}))
@@ -59,10 +62,10 @@ def main():
 
 
 def write_simulated(om, graph, options, shapes, gears):
-    from acl_simulator import BatchGears, DimsGears, Static, write_om
+    from acl_simulator import BatchGears, DimsGears, Ranges, Static, write_om
     from acl_simulator.graphs import GRAPHS
 
-    kind = Static
+    kind = Ranges if has_ranges(shapes) else Static
     if gears:
         kind = BatchGears if "dynamic_batch_size" in options else DimsGears
     inputs = {name: tuple(dims) for name, dims in shapes.items()}
@@ -181,8 +184,21 @@ def read_shapes(text):
         name, colon, dims = part.rpartition(":")
         if not (colon and name) or name in shapes:
             raise Refusal("E10002", f"Value {part} for parameter --input_shape is invalid.")
-        shapes[name] = [int(dim) for dim in dims.split(",")] if dims else []
+        shapes[name] = [read_dim(dim) for dim in dims.split(",")] if dims else []
     return shapes
+
+
+def read_dim(text):
+    """Return a size, -1 for what gears say, or the least and the most of a range."""
+    return tuple(map(int, text.split("~"))) if "~" in text else int(text)
+
+
+def as_tuple(dim):
+    return dim if isinstance(dim, tuple) else (dim,)
+
+
+def has_ranges(shapes):
+    return any(isinstance(dim, tuple) for dims in shapes.values() for dim in dims)
 
 
 def check_model(path, shapes):
@@ -214,7 +230,8 @@ def check_model(path, shapes):
 
 def read_gears(options, shapes):
     free = [(name, at) for name, dims in shapes.items() for at, d in enumerate(dims) if d == -1]
-    if any(dim < 1 and dim != -1 for dims in shapes.values() for dim in dims):
+    sizes = [size for dims in shapes.values() for dim in dims for size in as_tuple(dim)]
+    if any(size < 1 and size != -1 for size in sizes):
         raise Refusal("E10011", "Shape values must be positive integers.")
     gears = listed_gears(options, shapes, free)
     if gears is None:

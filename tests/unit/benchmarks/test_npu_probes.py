@@ -1,6 +1,9 @@
 """What is asked of an NPU, asked of the simulator: the logic, not the answers."""
 
 import inspect
+import os
+import re
+import subprocess
 import sys
 import types
 
@@ -64,8 +67,6 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_probe_answers_and_leaves_nothing(sim, bench, name):
     """On the simulator, which refuses misuse: each answer has what was asked for."""
-    import re
-
     answer = PROBES[name](bench)
     assert re.search(EXPECTED[name], answer), answer
     assert sim.allocations() == []
@@ -73,9 +74,16 @@ def test_a_probe_answers_and_leaves_nothing(sim, bench, name):
 
 
 def test_every_probe_is_expected_somewhere():
-    """A new one needs a line above; the fake `atc` makes no ranges."""
+    """A new one needs a line above; those of ranges have tests of their own."""
     of_ranges = {"ranges", "range_no_memory", "range_exception"}
     assert set(EXPECTED) | of_ranges | TORCH == set(PROBES)
+
+
+def test_the_file_of_a_model_with_ranges_is_found(bench):
+    """Its name has the system and processor of the host that it is for, as `atc` writes it."""
+    made = bench.ranges(8)
+    assert re.fullmatch(r"range_linux_\w+\.om", made.name)
+    assert made.is_file()
 
 
 def test_ranges_are_asked_in_each_way(sim, bench, monkeypatch):
@@ -130,6 +138,29 @@ def test_what_atc_refuses_is_no_answer(bench, monkeypatch):
     monkeypatch.setenv("FAKE_ATC", "fails")
     with pytest.raises(Skipped, match=r"atc .* failed: EZ3003: .*No supported Ops"):
         bench.fixed()
+
+
+def test_a_compiler_that_hangs_is_ended(bench, monkeypatch, tmp_path):
+    """With all that it has started: other questions would share the machine with it."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    (tmp_path / "cann" / "bin" / "atc").write_text(
+        f"#!/bin/bash\nsleep 1000 >{fifo} & echo up >{fifo}; sleep 1000 >{fifo}\n"
+    )
+    original, opened = subprocess.Popen.wait, []
+
+    def wait(process, timeout=None):
+        if timeout is None:
+            return original(process)
+        opened.append(fifo.open())
+        assert opened[0].readline() == "up\n"
+        raise subprocess.TimeoutExpired("atc", timeout)
+
+    monkeypatch.setattr(npu_probes.subprocess.Popen, "wait", wait)
+    with pytest.raises(Skipped, match="timed out"):
+        bench.fixed()
+    with opened[0] as reading:
+        assert reading.read() == ""
 
 
 def test_without_cann_nothing_can_be_asked(monkeypatch, tmp_path):
