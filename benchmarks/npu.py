@@ -8,22 +8,30 @@ it ended is its answer. Nothing here is a pass or a fail: docs/devices.md says w
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import IO
 
-from benchmarks.npu_probes import PROBES, Bench, Skipped
+from benchmarks.npu_models import Skipped
+from benchmarks.npu_probes import PROBES, Bench
+from ge_backend.device.atc.cann import find_cann
+from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["main"]
 
-LIMIT_S = 150.0
+LIMIT_S = 300.0
+KILLED_S = 10.0
 LAST_LINES = 3
+DRIVER = Path("/usr/local/Ascend/driver/version.info")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,26 +74,48 @@ def _report(names: Sequence[str], index: int, limit_s: float, say: Callable[[str
 def _asked(name: str, index: int, limit_s: float) -> tuple[str, bool]:
     """Return a probe's answer as one line, and whether it came to its end."""
     command = [sys.executable, "-m", "benchmarks.npu", "--probe", name, "--index", str(index)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
-    except subprocess.TimeoutExpired:
-        return f"**hung**: no answer after {limit_s:.0f} s", False
-    lines = done.stdout.strip().splitlines()
-    try:
-        answer = dict(json.loads(lines[-1]))
-    except (IndexError, ValueError):
-        said = " / ".join(done.stderr.strip().splitlines()[-LAST_LINES:])
-        return _cell(f"**ended with status {done.returncode}**: {said}"), False
-    status = f" **and then ended with status {done.returncode}**" if done.returncode else ""
-    return _cell(answer["text"] + status), answer["kind"] == "answer"
+    # Files, not pipes: what a probe has started may outlive it.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
+        try:
+            ending = f"ended with status {status}" if (status := process.wait(limit_s)) else ""
+        except subprocess.TimeoutExpired:
+            ending = f"hung: no end after {limit_s:.0f} s"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one may be held by the driver
+                process.wait(KILLED_S)
+        answer = _last_answer(_read(out))
+        said = " / ".join(_read(err).strip().splitlines()[-LAST_LINES:])
+    if answer is None:
+        return _cell(f"**{ending or 'ended without an answer'}**: {said}"), False
+    return _cell(answer["text"] + (f" **and then {ending}**" if ending else "")), (
+        answer["kind"] == "answer"
+    )
+
+
+def _last_answer(printed: str) -> dict[str, str] | None:
+    """Return what a probe has answered, whatever else it, or CANN, has printed."""
+    for line in reversed(printed.splitlines()):
+        with contextlib.suppress(ValueError, TypeError):
+            found = dict(json.loads(line))
+            if found.keys() == {"kind", "text"}:
+                return found
+    return None
+
+
+def _read(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()
 
 
 def _answer(name: str, index: int) -> dict[str, str]:
     """Run a probe in this process."""
     with tempfile.TemporaryDirectory(prefix="ge-npu-") as folder:
         try:
-            bench = Bench(Path(folder), index)
-            return {"kind": "answer", "text": PROBES[name](bench)}
+            with contextlib.closing(Bench(Path(folder), index)) as bench:
+                return {"kind": "answer", "text": PROBES[name](bench)}
         except Skipped as reason:
             return {"kind": "skipped", "text": f"not asked: {reason}"}
         except Exception as error:  # noqa: BLE001 - what it raises is an answer
@@ -103,6 +133,12 @@ def _machine() -> list[str]:
             found.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             found.append(f"no {package}")
+    try:
+        found.append(f"CANN {find_cann(os.environ).version}")
+    except DeviceUnavailable:
+        found.append("no atc")
+    with contextlib.suppress(OSError):
+        found.append(f"driver {' '.join(DRIVER.read_text(errors='replace').split())[:200]}")
     visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
     return [*found, *([f"ASCEND_RT_VISIBLE_DEVICES={visible}"] if visible else [])]
 

@@ -7,6 +7,7 @@ models, which the machine's own `atc` makes. A question that cannot be asked her
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import re
 import subprocess
@@ -14,13 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import npu_models
+from benchmarks.npu_models import WIDTH, Skipped
 from benchmarks.npu_ranges import nowhere, range_run
+from benchmarks.npu_served import health, images, npu_smi, pool, served
 from ge_backend.device import acl as our_calls
 from ge_backend.device.atc.cann import find_cann
 from ge_backend.device.base import GraphSource
@@ -28,30 +32,27 @@ from ge_backend.device.files.om_weights import weights_digest
 from ge_backend.device.kinds.npu import NpuDevice
 from ge_backend.errors import GeError
 
-__all__ = ["PROBES", "Bench", "Skipped"]
+__all__ = ["PROBES", "Bench"]
 
-ROWS, WIDTH = 8, 64
+ROWS = 8
 MANY_ROWS = 1 << 16  # for which no run finds memory in what is left of the device's
-IMAGE = (3, 16, 16)
 PROGRAMS = 300  # started while copies run
 RELOADS = 10
 RUNS = 20
 LEFT_BYTES = 64 << 10  # of the device's memory, when a model is loaded into what is left
 BLOCK_BYTES = 256 << 20
 COMPILE_S = 120.0
-AIPP = "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"
+TORCH_S = 120.0
 OTHER_CHIPS = ("Ascend310P3", "Ascend910B3")
 HBM, DDR = 1, 0
 
 Probe = Callable[["Bench"], str]
 
 
-class Skipped(Exception):
-    """A question cannot be asked on this machine; the text says why."""
-
-
 class Bench:
-    """ACL, a folder, and models for it.
+    """ACL, a folder, and models for it, until `close`.
+
+    ACL is begun once: older versions of CANN do not allow a process more.
 
     Args:
         folder: for files.
@@ -61,30 +62,37 @@ class Bench:
     def __init__(self, folder: Path, index: int) -> None:
         self.folder = folder
         self.index = index
+        self._begun = False
         try:
             self.acl = importlib.import_module("acl")
         except ImportError as error:
             raise Skipped(f"no CANN: {error}") from error
 
+    def close(self) -> None:
+        """End ACL, if it was begun here."""
+        if self._begun:
+            self.acl.finalize()
+
     @property
     def chip(self) -> str:
         """The chip's name."""
+        self._begin()
         return str(self.acl.get_soc_name())
 
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Use the device in this thread, by ACL's own calls."""
-        self.acl.init()
+        self._begin()
         self.acl.rt.set_device(self.index)
         try:
             yield
         finally:
             self.acl.rt.reset_device(self.index)
-            self.acl.finalize()
 
     @contextmanager
     def device(self) -> Iterator[NpuDevice]:
         """Use it as the backend does."""
+        self._begin()
         device = NpuDevice(self.acl, self.index)
         try:
             yield device
@@ -94,13 +102,15 @@ class Bench:
     def compiled(
         self, name: str, *arguments: str, model: bytes | None = None, soc: str = ""
     ) -> Path:
-        """Return an `.om` that `atc` makes of a model.
+        """Return an `.om` that `atc` makes of a model; the same for the same name.
 
         Raises:
             Skipped: there is no `atc`, or it refuses; with its own words.
         """
+        if made := self._made(name):
+            return made
         file = self.folder / f"{name}.onnx"
-        file.write_bytes(matrix_product() if model is None else model)
+        file.write_bytes(npu_models.matrix_product() if model is None else model)
         line = [
             f"--model={file}",
             "--framework=5",
@@ -124,8 +134,7 @@ class Bench:
                 status = process.wait(timeout=COMPILE_S)
         except (GeError, OSError, subprocess.TimeoutExpired) as error:
             raise Skipped(f"no model: {error}") from error
-        # A model with ranges is called name_linux_x86_64.om.
-        made = next(self.folder.glob(f"{name}*.om"), None)
+        made = self._made(name)
         if status or made is None:
             lines = output.read_text(errors="replace").splitlines()
             said = [text for text in lines if re.match(r"E[0-9A-Z]\d{4}", text)]
@@ -161,53 +170,19 @@ class Bench:
             for address in held:
                 self.acl.rt.free(address)
 
+    def _made(self, name: str) -> Path | None:
+        """Return what `atc` wrote; a model with ranges is called name_linux_x86_64.om."""
+        return next(self.folder.glob(f"{name}*.om"), None)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self.acl.init()
+            self._begun = True
+
     def outcome(self, code: int) -> str:
         """Return a code with what ACL says about it."""
         text = " ".join(str(self.acl.get_recent_err_msg() or "no text").split())[:200]
         return f"{code} ({text})" if code else "0"
-
-
-def matrix_product() -> bytes:
-    """Return an ONNX model x FP32 [batch, WIDTH] -> y, with weights that are no constant fold."""
-    onnx = _onnx()
-    weights = np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32)
-    return _model(onnx, "MatMul", ["x", "w"], ["batch", WIDTH], ["batch", WIDTH], {"w": weights})
-
-
-def photo_means() -> bytes:
-    """Return an ONNX model x FP32 [batch, 3, 16, 16] -> y [batch, 3, 1, 1]."""
-    onnx = _onnx()
-    return _model(
-        onnx, "GlobalAveragePool", ["x"], ["batch", *IMAGE], ["batch", IMAGE[0], 1, 1], {}
-    )
-
-
-def _onnx() -> Any:
-    try:
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise Skipped("models are made with the package onnx, which is not there") from error
-
-
-def _model(
-    onnx: Any,
-    kind: str,
-    inputs: list[str],
-    taken: list[Any],
-    given: list[Any],
-    weights: Mapping[str, Any],
-) -> bytes:
-    helper, numbers = onnx.helper, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node(kind, inputs, ["y"])],
-        kind,
-        [helper.make_tensor_value_info("x", numbers, taken)],
-        [helper.make_tensor_value_info("y", numbers, given)],
-        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    model.ir_version = 8
-    return bytes(model.SerializeToString())
 
 
 def names(bench: Bench) -> str:
@@ -331,8 +306,10 @@ def error_text(bench: Bench) -> str:
 def equal_weights(bench: Bench) -> str:
     """Does atc write equal weights for two buckets of one model?"""
     paths = [bench.fixed(f"rows{rows}", rows) for rows in (1, ROWS)]
-    digests = [weights_digest(path) or "not found in the file" for path in paths]
-    return "yes" if len(set(digests)) == 1 else f"no: {' and '.join(digests)}"
+    first, second = map(weights_digest, paths)
+    if first and first == second:
+        return "yes"
+    return f"no: {' and '.join(digest or 'not found in the file' for digest in (first, second))}"
 
 
 def reload(bench: Bench) -> str:
@@ -384,34 +361,6 @@ def programs(bench: Bench) -> str:
         thread.join()
         graph.close()
     return f"{PROGRAMS} programs beside {runs[0]} runs in {seconds:.1f} s, {failed} failed"
-
-
-def aipp(bench: Bench) -> str:
-    """With static AIPP and batch gears: is the batch -1, and what are the bytes?"""
-    (bench.folder / "aipp.cfg").write_text(AIPP)
-    path = bench.compiled(
-        "photo",
-        f"--input_shape=x:-1,{','.join(map(str, IMAGE))}",
-        "--input_format=NCHW",
-        "--dynamic_batch_size=1,4",
-        f"--insert_op_conf={bench.folder / 'aipp.cfg'}",
-        model=photo_means(),
-    )
-    mdl = bench.acl.mdl
-    with bench.opened():
-        model, code = mdl.load_from_file(str(path))
-        if code:
-            return f"load {bench.outcome(code)}"
-        desc = mdl.create_desc()
-        mdl.get_desc(desc, model)
-        found = (
-            f"dims {mdl.get_input_dims(desc, 0)[0]}, v2 {mdl.get_input_dims_v2(desc, 0)[0]}, "
-            f"type {mdl.get_input_data_type(desc, 0)}, "
-            f"bytes {mdl.get_input_size_by_index(desc, 0)}, inputs {mdl.get_num_inputs(desc)}"
-        )
-        mdl.destroy_desc(desc)
-        mdl.unload(model)
-    return found
 
 
 def precision(bench: Bench) -> str:
@@ -532,6 +481,15 @@ def torch_checks(bench: Bench) -> str:
     return str(engine.checked(bench.index, bench.folder))
 
 
+def generation(bench: Bench) -> str:
+    """Are steps of a text generator captured, and do they agree with those that are not?"""
+    _torch_npu()
+    steps = importlib.import_module("benchmarks.graph_steps")
+    with redirect_stdout(io.StringIO()) as said:
+        steps.main(["--device", f"npu:{bench.index}", "--rounds", "5"])
+    return said.getvalue()
+
+
 def _torch_npu() -> None:
     try:
         importlib.import_module("torch_npu")
@@ -548,29 +506,42 @@ def _torch(bench: Bench, script: str, **environment: str) -> str:
         "torch.npu.set_device(INDEX)\n"
         "x = torch.ones(8, device=f'npu:{INDEX}'); torch.npu.synchronize()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", start + script],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    errors = " / ".join(done.stderr.strip().splitlines()[-2:])
-    return f"{done.stdout.strip()} exit status {done.returncode} {errors}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", start + script],
+            env={**os.environ, **environment},
+            capture_output=True,
+            timeout=TORCH_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:  # its text would be the whole script
+        return f"{_text(late.stdout)} no end after {TORCH_S:.0f} s {_last(late.stderr)}"
+    return f"{_text(done.stdout)} exit status {done.returncode} {_last(done.stderr)}"
+
+
+def _text(said: bytes | None) -> str:
+    return (said or b"").decode(errors="replace").strip()
+
+
+def _last(said: bytes | None) -> str:
+    return " / ".join(_text(said).splitlines()[-2:])
 
 
 PROBES: Mapping[str, Probe] = {
     probe.__name__: probe
     for probe in (
         names,
+        served,
+        pool,
+        images,
+        health,
+        npu_smi,
         memory,
         ranges,
         error_text,
         other_chip,
         equal_weights,
         precision,
-        aipp,
         reload,
         programs,
         files,
@@ -583,5 +554,6 @@ PROBES: Mapping[str, Probe] = {
         after_error,
         captures,
         torch_checks,
+        generation,
     )
 }

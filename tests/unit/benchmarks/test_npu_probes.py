@@ -1,5 +1,6 @@
 """What is asked of an NPU, asked of the simulator: the logic, not the answers."""
 
+import contextlib
 import inspect
 import os
 import re
@@ -11,41 +12,31 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from benchmarks import npu_probes
-from benchmarks.npu_probes import PROBES, Bench, Skipped
+from benchmarks import npu_probes, npu_served
+from benchmarks.npu_models import Skipped
+from benchmarks.npu_probes import PROBES, Bench
 
-from acl_simulator import ChannelMeans, MatMul, Simulator
-from builders.cann import fake_cann
-from builders.simulated_onnx import onnx_of
+from builders.npu_questions import simulated
 
-TORCH = {"own_context", "early_finalize", "after_error", "captures", "torch_checks"}
+TORCH = {"own_context", "early_finalize", "after_error", "captures", "torch_checks", "generation"}
 WITHOUT_TORCH = [name for name in PROBES if name not in TORCH]
 
 
 @pytest.fixture
 def sim(monkeypatch, tmp_path):
     """A simulated device, and an `atc` that makes models for it."""
-    cann = fake_cann(tmp_path / "cann")
-    monkeypatch.setenv("PATH", str(cann / "bin"), prepend=":")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    product = onnx_of(MatMul(rows=npu_probes.WIDTH, columns=npu_probes.WIDTH), ("batch", 64))
-    monkeypatch.setattr(npu_probes, "matrix_product", lambda: product)
-    photos = onnx_of(ChannelMeans(), ("batch", *npu_probes.IMAGE))
-    monkeypatch.setattr(npu_probes, "photo_means", lambda: photos)
     monkeypatch.setattr(npu_probes, "PROGRAMS", 3)
     monkeypatch.setattr(npu_probes, "RELOADS", 2)
-    sim = Simulator()
-    module = types.ModuleType("acl")
-    vars(module).update(sim.module())
-    monkeypatch.setitem(sys.modules, "acl", module)
-    return sim
+    return simulated(monkeypatch, tmp_path)
 
 
 @pytest.fixture
 def bench(sim, tmp_path):
     folder = tmp_path / "bench"
     folder.mkdir()
-    return Bench(folder, 0)
+    with contextlib.closing(Bench(folder, 0)) as bench:
+        yield bench
+    sim.check()
 
 
 EXPECTED = {
@@ -55,7 +46,6 @@ EXPECTED = {
     "other_chip": r"Ascend310P3 on Ascend910B3: 545001 \(.*built for Ascend310P3",
     "equal_weights": "^yes$",
     "precision": r"origin \d+\.\d\d ms, fp16 \d+\.\d\d ms; largest difference 0\.0e\+00",
-    "aipp": r"v2 \{'name': 'x', .*\[-1, 16, 16, 3\]\}, type 4, bytes 3072, inputs 2",
     "reload": r"^0 of \d+ runs differed during 2 loads",
     "programs": r"^3 programs beside \d+ runs in .* 0 failed",
     "files": r"^uid \d+, groups .*wrote in none of them",
@@ -76,7 +66,7 @@ def test_a_probe_answers_and_leaves_nothing(sim, bench, name):
 def test_every_probe_is_expected_somewhere():
     """A new one needs a line above; those of ranges have tests of their own."""
     of_ranges = {"ranges", "range_no_memory", "range_exception"}
-    assert set(EXPECTED) | of_ranges | TORCH == set(PROBES)
+    assert set(EXPECTED) | of_ranges | TORCH | set(npu_served.__all__) - {"far"} == set(PROBES)
 
 
 def test_the_file_of_a_model_with_ranges_is_found(bench):
@@ -133,6 +123,13 @@ def test_runs_with_ranges_fail_as_they_are_made_to(sim, bench, monkeypatch, name
     sim.check()
 
 
+def test_weights_that_are_not_found_are_not_equal(bench, monkeypatch):
+    """A file of another form would answer for the one that is asked about."""
+    monkeypatch.setattr(npu_probes, "weights_digest", lambda path: "")
+    found = "no: not found in the file and not found in the file"
+    assert PROBES["equal_weights"](bench) == found
+
+
 def test_what_atc_refuses_is_no_answer(bench, monkeypatch):
     """Its own words say why the question was not asked."""
     monkeypatch.setenv("FAKE_ATC", "fails")
@@ -184,14 +181,6 @@ def test_every_question_is_one():
         assert inspect.getdoc(probe).endswith("?"), name
 
 
-def test_real_models_are_made_as_onnx_wants_them():
-    """Those that a real `atc` gets."""
-    import onnx
-
-    for make in (npu_probes.matrix_product, npu_probes.photo_means):
-        onnx.checker.check_model(onnx.load_model_from_string(make()))
-
-
 def test_scripts_for_torch_are_python(bench, monkeypatch):
     """They run elsewhere, so at least they compile; one is run without a task queue and with it."""
     import ast
@@ -202,7 +191,7 @@ def test_scripts_for_torch_are_python(bench, monkeypatch):
     def run(command, **given):
         scripts.append(command[2])
         queues.append(given["env"].get("TASK_QUEUE_ENABLE"))
-        return types.SimpleNamespace(stdout="said", stderr="", returncode=3)
+        return types.SimpleNamespace(stdout=b"said", stderr=b"", returncode=3)
 
     monkeypatch.setattr(npu_probes.subprocess, "run", run)
     for name in ("own_context", "early_finalize", "captures"):
@@ -213,3 +202,24 @@ def test_scripts_for_torch_are_python(bench, monkeypatch):
     for script in scripts:
         ast.parse(script)
     assert len(scripts) == 5
+
+
+def test_what_a_script_for_torch_has_said_before_it_hangs_counts(bench, monkeypatch):
+    """And not the script itself, which is long."""
+    monkeypatch.setattr(npu_probes, "_torch_npu", lambda: None)
+
+    def run(command, **given):
+        raise subprocess.TimeoutExpired(command, 120, output=b"primary works;", stderr=b"a\nb\nc")
+
+    monkeypatch.setattr(npu_probes.subprocess, "run", run)
+    assert PROBES["own_context"](bench) == "primary works; no end after 120 s b / c"
+
+
+def test_text_generation_prints_a_table(bench, monkeypatch):
+    """That of `benchmarks.graph_steps`, for this NPU."""
+    pytest.importorskip("torch")
+    from benchmarks import graph_steps
+
+    monkeypatch.setattr(npu_probes, "_torch_npu", lambda: None)
+    monkeypatch.setattr(graph_steps, "main", lambda given: print("| rows |", *given))
+    assert PROBES["generation"](bench) == "| rows | --device npu:0 --rounds 5\n"
