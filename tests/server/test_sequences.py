@@ -6,18 +6,21 @@ import time
 import urllib.request
 from collections import Counter
 
+import ml_dtypes
 import numpy as np
 import psutil
 import pytest
+import tritonclient.grpc as grpcclient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import (
     accumulator,
     controlled,
+    graph,
     history,
     history_of_means,
     parameters,
@@ -112,6 +115,8 @@ def models(tmp_path_factory):
     whole = VALUE.replace("FP32", "INT32")
     whole = f"max_batch_size: 2 {whole} {batching('direct {}').replace('FP32', 'INT32')}"
     write_model(models, "whole", whole, accumulator(TensorProto.INT32))
+    half = f"max_batch_size: 2 {VALUE} {batching('direct {}')}".replace("FP32", "BF16")
+    write_model(models, "half", half, delaying(TensorProto.BFLOAT16))
     ragged = VALUE.replace("dims: [ 1 ] }", "dims: [ -1 ] allow_ragged_batch: true }", 1)
     ragged = ragged.replace("dims: [ 1 ] }", "dims: [ 1 ] reshape { shape: [ ] } }")
     past = 'input_name: "past" output_name: "present" data_type: TYPE_FP32 dims: [ -1 ]'
@@ -137,6 +142,15 @@ def models(tmp_path_factory):
     write_model(models, "scripted", SCRIPTED, scripted(), "model.pt")
     write_model(models, "dying", dying + parameters(threads="1"), accumulator())
     return models
+
+
+def delaying(kind):
+    """Take x [batch, 1] and the state h -> y = h, and x is the next state."""
+    nodes = [helper.make_node("Identity", [a], [b]) for a, b in (("h", "y"), ("x", "h_next"))]
+    given, told = (
+        [(name, kind, ["batch", 1]) for name in names] for names in ("xh", ("y", "h_next"))
+    )
+    return graph(nodes, given, told)
 
 
 def scripted():
@@ -239,6 +253,15 @@ def test_whole_numbers_are_kept_as_they_are(client):
     big = 2**30
     assert step(client, "whole", 1, big, start=True, kind="INT32") == big
     assert step(client, "whole", 1, 7, end=True, kind="INT32") == big + 7
+
+
+def test_a_state_of_bf16_is_kept(client):
+    """The host adds it to each request, in a type that numpy does not have."""
+    for value, before, flags in ((1.5, 0.0, {"sequence_start": True}), (2.5, 1.5, {})):
+        item = grpcclient.InferInput("x", [1, 1], "BF16")
+        item.set_data_from_numpy(np.array([[value]], ml_dtypes.bfloat16))
+        answer = client.infer("half", [item], sequence_id=1, client_timeout=60, **flags)
+        assert answer.as_numpy("y").astype(np.float32).tolist() == [[before]]
 
 
 @pytest.mark.parametrize("types", TYPES)

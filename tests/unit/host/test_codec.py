@@ -37,6 +37,19 @@ def test_request_carries_tensors_rows_and_sizes(pb_utils):
     assert request.tensors["x"] is array
 
 
+def test_what_the_graph_takes_from_no_request_is_not_read(pb_utils):
+    """A state that the host adds is left where it is: one of BF16 has no numpy type."""
+    from ge_backend.host.codec import read_request
+
+    class State(pb_utils.Tensor):
+        def as_numpy(self):
+            raise pb_utils.TritonModelException("BF16 cannot be converted to NumPy")
+
+    added = State("h", np.zeros((1, 1), np.uint16))
+    given = pb_utils.InferenceRequest([added, pb_utils.Tensor("x", np.zeros((1, 3), int))])
+    assert read_request(0, arrived(given), layout()).tensors.keys() == {"x"}
+
+
 def test_a_request_can_be_asked_whether_it_was_cancelled(pb_utils):
     """The host is asked each time: a client may give up while the request waits."""
     from ge_backend.host.codec import read_request

@@ -30,15 +30,17 @@ def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
     """Return the host's request as ours, checked; its arrays are private to this stub.
 
     The host has already copied each tensor out of shared memory; `as_numpy` hands that copy over.
+    States and controls that it adds, and that the graph does not take from a request, are left.
 
     Raises:
         InvalidRequest: the request does not fit the model.
     """
-    bf16 = {item.name for item in layout.inputs if item.dtype.name == "BF16"}
+    types = {item.name: item.dtype.name for item in layout.inputs}
     tensors: dict[str, Array] = {}
     for tensor in arrival.request.inputs():
         name = tensor.name()
-        tensors[name] = import_bf16(tensor) if name in bf16 else tensor.as_numpy()
+        if name in types:
+            tensors[name] = import_bf16(tensor) if types[name] == "BF16" else tensor.as_numpy()
     return check_request(
         index,
         tensors,
