@@ -33,7 +33,7 @@ EXECUTORS = {"GE_PYTHON": PYTHON, "TEST_PYTHON": sys.executable}
 
 def use_here():
     """Open this device wherever `null` is asked for in this process."""
-    base.DEVICE_KINDS["null"] = (__name__, NullDevice.__name__)
+    base.DEVICE_KINDS["null"] = f"{__name__}:{NullDevice.__name__}"
 
 
 @dataclass(slots=True)

@@ -8,4 +8,4 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from ge_backend.device import base
 
 # By name: torch is imported when a GPU is opened, and not before.
-base.DEVICE_KINDS["cuda"] = ("fakes.cuda_device", "FakeCuda")
+base.DEVICE_KINDS["cuda"] = "fakes.cuda_device:FakeCuda"

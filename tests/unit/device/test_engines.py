@@ -16,8 +16,7 @@ ENGINE = EngineRow(
     name="fake",
     kinds=("abacus",),
     ends=(".bead", ".wood"),
-    module="fake_engine",
-    constructor="FakeGraph",
+    opener="fake_engine:FakeGraph",
     libraries=("fake_engine",),
     extra="fake",
 )
@@ -126,9 +125,9 @@ def test_of_several_engines_the_first_that_is_here_and_able_runs(
     """In the order of the table; one that is named runs whatever else there is."""
     for library in here:
         put(monkeypatch, library, None)
-    rows = [replace(row, module=f"{row.name}_graph") for row in (ENGINE, OTHER)]
+    rows = [replace(row, opener=f"{row.name}_graph:FakeGraph") for row in (ENGINE, OTHER)]
     for row in rows:
-        put(monkeypatch, row.module, lambda source, given, name=row.name: name)
+        put(monkeypatch, f"{row.name}_graph", lambda source, given, name=row.name: name)
     assert Engines("abacus", None, rows).load(replace(source, **given)) == chosen
 
 
@@ -141,7 +140,7 @@ def two(monkeypatch):
     """Two engines that are installed, of which the first one refuses the file."""
     put(monkeypatch, "fake_engine", refuses)
     put(monkeypatch, "other_engine", lambda source, given: "other")
-    return Engines("abacus", None, [ENGINE, replace(OTHER, module="other_engine")])
+    return Engines("abacus", None, [ENGINE, replace(OTHER, opener="other_engine:FakeGraph")])
 
 
 def test_an_engine_that_refuses_this_very_file_leaves_it_to_the_next(two, source, caplog):

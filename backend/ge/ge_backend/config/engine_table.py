@@ -33,9 +33,9 @@ class EngineRow:
         name: what the parameter `engine` calls it.
         kinds: of the devices that have it.
         ends: how the names of its files end: `.onnx`, or `tokenizer.json`.
-        module, constructor: called with a `GraphSource` and what its device gives every engine; it
-            returns a `Graph`. Imported when the first such file is loaded: a model of one engine
-            never waits for another.
+        opener: `module:class`, called with a `GraphSource` and what its device gives every engine;
+            it returns a `Graph`. Imported when the first such file is loaded: a model of one
+            engine never waits for another.
         libraries: the modules that have to be installed; the first one is the engine's own.
         extra: the extra of this package that installs them; several with commas between.
         precisions: values of the parameter `precision` that it can compute in.
@@ -47,8 +47,7 @@ class EngineRow:
     name: str
     kinds: tuple[str, ...]
     ends: tuple[str, ...]
-    module: str
-    constructor: str
+    opener: str
     libraries: tuple[str, ...]
     extra: str
     precisions: tuple[str, ...] = ("origin",)
@@ -88,8 +87,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="onnxruntime",
         kinds=("cpu",),
         ends=(".onnx",),
-        module="ge_backend.device.ort.graph",
-        constructor="OnnxGraph",
+        opener="ge_backend.device.ort.graph:OnnxGraph",
         libraries=("onnxruntime",),
         extra="onnx",
         runs="model.onnx",
@@ -98,8 +96,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="openvino",
         kinds=("cpu",),
         ends=(".onnx", ".xml"),
-        module="ge_backend.device.ov.graph",
-        constructor="OpenVinoGraph",
+        opener="ge_backend.device.ov.graph:OpenVinoGraph",
         libraries=("openvino",),
         extra="openvino",
         precisions=("origin", "bf16"),
@@ -110,8 +107,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="onnxruntime",
         kinds=("cuda",),
         ends=(".onnx",),
-        module="ge_backend.device.ort.cuda",
-        constructor="OnnxCudaGraph",
+        opener="ge_backend.device.ort.cuda:OnnxCudaGraph",
         libraries=("onnxruntime",),
         extra="cuda",
     ),
@@ -119,8 +115,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="torch",
         kinds=("cpu",),
         ends=(".pt2", ".pt"),
-        module="ge_backend.device.pytorch.cpu_graph",
-        constructor="TorchGraph",
+        opener="ge_backend.device.pytorch.cpu_graph:TorchGraph",
         libraries=("torch",),
         extra="torch",
         precisions=ALL_PRECISIONS,
@@ -130,8 +125,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="torch",
         kinds=("cuda",),
         ends=(".pt2", ".pt"),
-        module="ge_backend.device.pytorch.accelerator",
-        constructor="AcceleratorGraph",
+        opener="ge_backend.device.pytorch.accelerator:AcceleratorGraph",
         libraries=("torch",),
         extra="cuda",
         precisions=ALL_PRECISIONS,
@@ -141,8 +135,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="torch",
         kinds=("npu",),
         ends=(".pt2", ".pt"),
-        module="ge_backend.device.pytorch.accelerator",
-        constructor="AcceleratorGraph",
+        opener="ge_backend.device.pytorch.accelerator:AcceleratorGraph",
         libraries=("torch", "torch_npu"),
         extra="npu",
         precisions=ALL_PRECISIONS,
@@ -153,8 +146,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="openvino",
         kinds=("cpu",),
         ends=("config.json",),
-        module="ge_backend.device.ov.encoder",
-        constructor="OpenVinoEncoder",
+        opener="ge_backend.device.ov.encoder:OpenVinoEncoder",
         libraries=("openvino", "transformers", "torch", "safetensors"),
         extra="openvino,generation",
         precisions=("fp32", "origin", "bf16"),
@@ -163,8 +155,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="transformers",
         kinds=("cpu",),
         ends=("config.json",),
-        module="ge_backend.device.pytorch.encoder_graph",
-        constructor="EncoderGraph",
+        opener="ge_backend.device.pytorch.encoder_graph:EncoderGraph",
         libraries=("transformers", "torch", "safetensors"),
         extra="generation",
         precisions=("fp32", *ALL_PRECISIONS),
@@ -174,8 +165,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="transformers",
         kinds=("cuda",),
         ends=("config.json",),
-        module="ge_backend.device.pytorch.encoder_accelerator",
-        constructor="AcceleratorEncoder",
+        opener="ge_backend.device.pytorch.encoder_accelerator:AcceleratorEncoder",
         libraries=("transformers", "torch", "safetensors"),
         extra="cuda,generation",
         precisions=("fp32", *ALL_PRECISIONS),
@@ -185,8 +175,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="transformers",
         kinds=("npu",),
         ends=("config.json",),
-        module="ge_backend.device.pytorch.encoder_accelerator",
-        constructor="AcceleratorEncoder",
+        opener="ge_backend.device.pytorch.encoder_accelerator:AcceleratorEncoder",
         libraries=("transformers", "torch", "torch_npu", "safetensors"),
         extra="npu,generation",
         precisions=("fp32", *ALL_PRECISIONS),
@@ -196,8 +185,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="tokenizers",
         kinds=("cpu",),
         ends=("tokenizer.json",),
-        module="ge_backend.device.preprocess.tokenizer",
-        constructor="TokenizerGraph",
+        opener="ge_backend.device.preprocess.tokenizer:TokenizerGraph",
         libraries=("tokenizers",),
         extra="text",
         precisions=("fp32", *ALL_PRECISIONS),  # which say nothing of it
@@ -208,8 +196,7 @@ ENGINES: tuple[EngineRow, ...] = (
         name="image",
         kinds=("cpu",),
         ends=("image.json",),
-        module="ge_backend.device.preprocess.image",
-        constructor="ImageGraph",
+        opener="ge_backend.device.preprocess.image:ImageGraph",
         libraries=("PIL",),
         extra="image",
         precisions=("fp32", *ALL_PRECISIONS),  # which say nothing of it

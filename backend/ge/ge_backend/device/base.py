@@ -8,7 +8,7 @@ devices can do is a separate optional object, not a flag.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -298,12 +298,12 @@ class Device(Protocol):
         """Give the device back."""
 
 
-# kind -> (module, class); a module is imported only when a device of its kind is opened.
-DEVICE_KINDS: Mapping[str, tuple[str, str]] = {
-    "cpu": ("ge_backend.device.kinds.cpu", "CpuDevice"),
-    "cuda": ("ge_backend.device.kinds.cuda", "CudaDevice"),
-    "npu": ("ge_backend.device.kinds.npu", "NpuDevice"),
-    "null": ("ge_backend.device.null.device", "NullDevice"),
+# kind -> `module:class`; a module is imported only when a device of its kind is opened.
+DEVICE_KINDS: Mapping[str, str] = {
+    "cpu": "ge_backend.device.kinds.cpu:CpuDevice",
+    "cuda": "ge_backend.device.kinds.cuda:CudaDevice",
+    "npu": "ge_backend.device.kinds.npu:NpuDevice",
+    "null": "ge_backend.device.null.device:NullDevice",
 }
 
 
@@ -319,7 +319,5 @@ def open_device(name: str, *, lanes: int = 0) -> Device:
     if kind not in DEVICE_KINDS or (index and not index.isdecimal()):
         known = ", ".join(DEVICE_KINDS)
         raise DeviceUnavailable(f"device {name!r} is unknown; known kinds are {known}")
-    module, attribute = DEVICE_KINDS[kind]
-    opened = getattr(importlib.import_module(module), attribute)
-    device: Device = opened.open(int(index or 0), lanes=lanes)
+    device: Device = pkgutil.resolve_name(DEVICE_KINDS[kind]).open(int(index or 0), lanes=lanes)
     return device

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import pkgutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -69,17 +70,14 @@ class Engines(Generic[_Given]):
         library = engine.libraries[0]
         try:
             importlib.import_module(library)
-            module = importlib.import_module(engine.module)
+            opener: Callable[[GraphSource, _Given], Graph] = pkgutil.resolve_name(engine.opener)
         except ImportError as error:
             raise DeviceUnavailable(
                 f"{Path(source.path).name} needs {library} ({error}); "
                 f"pip install 'triton-ge-backend[{engine.extra}]'"
             ) from error
         with self._loading[library]:
-            constructor: Callable[[GraphSource, _Given], Graph] = getattr(
-                module, engine.constructor
-            )
-            graph = constructor(source, self._given)
+            graph = opener(source, self._given)
         graph.engine = engine.name
         return graph
 

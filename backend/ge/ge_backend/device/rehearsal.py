@@ -34,7 +34,7 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
     acts = list(DEVICES.get(kind, ()))
     if rows:
         row = preferred(rows, precision)
-        acts += [row.libraries[0], row.module]
+        acts += [row.libraries[0], row.opener.partition(":")[0]]
         acts += [PROGRAM] if path.suffix == ".pt2" else []
     return tuple(dict.fromkeys(acts))
 

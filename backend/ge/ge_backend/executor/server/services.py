@@ -8,8 +8,8 @@ they post, posts to them whenever it has something to say, and lets the device's
 
 from __future__ import annotations
 
-import importlib
 import logging
+import pkgutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -207,8 +207,7 @@ class Services:
         if kind not in self._kinds:
             known = ", ".join(self._kinds)
             raise ProtocolError(f"service kind {kind!r} is unknown; known kinds are {known}")
-        module, _, name = self._kinds[kind].partition(":")
-        service: Service = getattr(importlib.import_module(module), name)(self._workshop, key)
+        service: Service = pkgutil.resolve_name(self._kinds[kind])(self._workshop, key)
         return service
 
 
