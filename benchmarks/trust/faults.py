@@ -16,7 +16,6 @@ from benchmarks.trust.load import MODEL, Answer, Load, ask_for, break_off, hang_
 from benchmarks.trust.served import serving, write_model
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import TritonServer, processes_of
-from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.stubs import stubs_of
 
 __all__ = ["FAULTS", "Fault", "executors"]
@@ -111,7 +110,7 @@ def _replace_file(server: TritonServer) -> None:
 def _load_too_large(server: TritonServer) -> None:
     """Load a model beside it that does not fit into the device's memory, three times."""
     write_model(server.options.repositories[0], "large", weights_bytes=2**40)
-    api = ServerApi(server.options.local_host, server.options.http_port)
+    api = server.options.api
     for _ in range(3):
         with contextlib.suppress(ServerError):
             api.load("large")
@@ -119,7 +118,7 @@ def _load_too_large(server: TritonServer) -> None:
 
 def _reload(server: TritonServer) -> None:
     """Load the model anew five times, as if it had been changed."""
-    api = ServerApi(server.options.local_host, server.options.http_port)
+    api = server.options.api
     for times in range(5):
         api.replace(MODEL, times)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from benchmarks.trust.load import MODEL
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.healer import Healer
 
 __all__ = ["serving", "write_model"]
@@ -64,7 +63,7 @@ def serving(
             exit_timeout_s=3,
         )
         with TritonServer(find_server(), options) as server:
-            api = ServerApi(server.options.local_host, server.options.http_port)
+            api = server.options.api
             with contextlib.closing(Healer(api, server.pid, server.directory.run, _say_nothing)):
                 yield server
 

@@ -19,7 +19,6 @@ from fakes.null_faults import GONE
 from ge_backend.cli.watch.readings import device_lines
 from ge_backend.cli.watch.scrape import scrape
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.stubs import stubs_of
 
 DEVICES = ("null", "null:1")
@@ -166,7 +165,7 @@ def test_with_all_devices_lost_requests_are_unavailable(client, server, gone):
 
 @pytest.fixture
 def api(server):
-    return ServerApi(server.options.local_host, server.options.http_port)
+    return server.options.api
 
 
 def test_a_model_that_is_unloaded_tells_of_no_device(client, server, api, gone):

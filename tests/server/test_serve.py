@@ -184,7 +184,7 @@ def test_the_fixture_serves_a_repository_once(triton_server, repository):
 
     assert doubled(server.grpc) == [2, 4, 6]
     assert triton_server(repository) is server
-    assert re.fullmatch(r"\d+\.\d+\.\d+", server.version())
+    assert re.fullmatch(r"\d+\.\d+\.\d+", server.options.api.version())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

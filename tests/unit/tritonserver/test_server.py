@@ -74,7 +74,7 @@ def test_inside_the_block_it_answers_and_outside_nothing_is_left(build):
     """Its addresses are those of this machine; its version is asked from it."""
     with build() as running:
         directory = running.directory
-        assert running.version() == "0.0.0"
+        assert running.options.api.version() == "0.0.0"
         assert running.http == f"127.0.0.1:{running.options.http_port}"
         assert running.metrics.endswith(f":{running.options.metrics_port}/metrics")
         assert processes_of(directory.run) == [running.pid]
@@ -86,7 +86,7 @@ def test_readiness_is_asked_for_with_the_key(build):
     """A server whose health is restricted would seem never to be ready."""
     restricted = ("--http-restricted-api=health,metadata:door=open",)
     with build("locked", arguments=restricted) as running:
-        assert running.version() == "0.0.0"
+        assert running.options.api.version() == "0.0.0"
 
 
 def test_it_runs_in_an_empty_folder_with_this_interpreter_first(build, monkeypatch):

@@ -203,7 +203,8 @@ def _find_server(tritonserver: Path | None, more: str = "") -> Finding:
                 start_timeout_s=START_TIMEOUT_S,
             )
             with TritonServer(installation, options) as server:
-                detail = f"{server.version()} serves Python {running_python()} ({about}; {stubs})"
+                version = server.options.api.version()
+                detail = f"{version} serves Python {running_python()} ({about}; {stubs})"
                 _infer(server.http)
     except GeError as error:
         return replace(finding, detail=str(error))

@@ -17,7 +17,6 @@ from ge_backend.cli.openai import add_front_options, open_front, read_front_opti
 from ge_backend.config.sizes import parse_device_bytes
 from ge_backend.errors import ConfigError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.healer import Healer
 from ge_backend.tritonserver.parent_death import die_with_parent
 
@@ -128,7 +127,8 @@ def serve(arguments: argparse.Namespace) -> int:
             if front is not None:
                 stack.enter_context(front)
                 print(f"  openai   {front.url}/v1", flush=True)
-        stack.enter_context(contextlib.closing(_healer(server)))
+        healer = Healer(server.options.api, server.pid, server.directory.run, _say)
+        stack.enter_context(contextlib.closing(healer))
         code = server.wait()
         if not server.stopping:
             _tell_of_signal(code - BY_SIGNAL)
@@ -213,12 +213,6 @@ def _tell_of_signal(number: int) -> None:
         killed = number == signal.SIGKILL
         why = "; mostly the kernel does so, for want of memory" if killed else ""
         _say(f"tritonserver was ended by signal {number} ({signal.strsignal(number)}){why}")
-
-
-def _healer(server: TritonServer) -> Healer:
-    options = server.options
-    api = ServerApi(options.local_host, options.http_port, options.http_keys)
-    return Healer(api, server.pid, server.directory.run, _say)
 
 
 def _say(text: str) -> None:

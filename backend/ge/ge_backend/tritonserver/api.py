@@ -49,7 +49,15 @@ class ServerApi:
 
     def is_ready(self) -> bool:
         """Whether the server calls itself and all its models ready."""
-        return self._told("/v2/health/ready") is not None
+        return self.answers("/v2/health/ready")
+
+    def answers(self, path: str) -> bool:
+        """Whether there is a page at a path; ServerError as of `is_ready`."""
+        return self._told(path) is not None
+
+    def version(self) -> str:
+        """Return the server's version: `2.51.0`."""
+        return str(self._ask("GET", "/v2")["version"])
 
     def ready_versions(self) -> Counter[str]:
         """Return how many versions of each model the server calls ready.

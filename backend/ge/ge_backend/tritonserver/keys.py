@@ -41,7 +41,7 @@ PATHS = (
 
 def opening(path: str, keys: Keys) -> dict[str, str]:
     """Return the header that opens a path, with its key; nothing where none is asked for."""
-    group = next(name for begin, name in PATHS if path.startswith(begin))
+    group = next((name for begin, name in PATHS if path.startswith(begin)), "")
     return dict([keys[group]]) if group in keys else {}
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver.address import family_of, numeric, reached_at
+from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.keys import (
     CONTROL,
     GRPC_RESTRICTED,
@@ -104,6 +105,11 @@ class ServerOptions:
         """The header and the key of each group that HTTP restricts."""
         ours = {CONTROL: (KEY_HEADER, self.control_key)} if self._own(HTTP_RESTRICTED) else {}
         return ours | restrictions(self.arguments, HTTP_RESTRICTED)
+
+    @property
+    def api(self) -> ServerApi:
+        """HTTP of the server that has been started so, with the keys that open it."""
+        return ServerApi(self.local_host, self.http_port, self.http_keys)
 
     def checked(self) -> ServerOptions:
         """Return these options with the host in numbers, every port chosen and known to be free.

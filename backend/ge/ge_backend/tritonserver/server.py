@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import json
 import os
 import re
 import signal
@@ -19,10 +17,10 @@ from typing import final
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import parent_death
 from ge_backend.tritonserver.address import host_port
+from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.assemble import assemble_backends
 from ge_backend.tritonserver.directory import ServerDirectory, processes_of
 from ge_backend.tritonserver.installation import ServerInstallation
-from ge_backend.tritonserver.keys import opening
 from ge_backend.tritonserver.options import ServerOptions
 
 __all__ = ["TritonServer"]
@@ -30,7 +28,6 @@ __all__ = ["TritonServer"]
 # No process of a server is seen so many times in a row before it counts as gone with its family.
 SEEN_GONE = 3
 POLL_S = 0.05
-PROBE_TIMEOUT_S = 5.0
 # Beyond the exit timeout: unloading takes a second per model, and executors notice within one.
 GRACE_S = 10.0
 FAMILY_GRACE_S = 5.0
@@ -102,17 +99,6 @@ class TritonServer:
     def stopping(self) -> bool:
         """Whether somebody asked the server to end."""
         return self._stopping
-
-    def version(self) -> str:
-        """Ask the running server for its version: `2.51.0`.
-
-        Raises:
-            ServerError: it does not answer.
-        """
-        answer = self._asked("/v2")
-        if answer is None:
-            raise ServerError(f"tritonserver at {self.http} does not answer /v2")
-        return str(json.loads(answer)["version"])
 
     def start(self) -> None:
         """Start the server and wait until it and its models are ready.
@@ -259,36 +245,16 @@ class TritonServer:
         return f"{message}; its log ends:\n{tail}" if tail else f"{message}; see its output above"
 
     def _is_ready(self) -> bool:
-        options = self.options
-        ready = self._asked("/v2/health/ready") is not None
-        if not options.has_metrics:
-            return ready
+        if not self.options.has_metrics:
+            return self.options.api.is_ready()
         # The metrics port opens last, some 40 ms after HTTP says ready.
-        return ready and _get(options.local_host, options.metrics_port, "/metrics") is not None
-
-    def _asked(self, path: str) -> bytes | None:
-        """Return what HTTP answers, with the key that opens it."""
-        options = self.options
-        keys = opening(path, options.http_keys)
-        return _get(options.local_host, options.http_port, path, keys)
+        metrics = ServerApi(self.options.local_host, self.options.metrics_port)
+        return self.options.api.is_ready() and metrics.answers("/metrics")
 
 
 def _reason(line: str) -> str:
     """Return what a "failed to load" line says, without its time stamp and traceback."""
     return line.partition('"')[2].rstrip('"').partition("\\n\\nAt:")[0]
-
-
-def _get(host: str, port: int, path: str, keys: Mapping[str, str] | None = None) -> bytes | None:
-    """Return the body of a 200 answer; None for any other, or none at all."""
-    connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
-    with contextlib.closing(connection):
-        try:
-            # Without "close" the connection would hold up the server's end.
-            connection.request("GET", path, headers={**(keys or {}), "Connection": "close"})
-            response = connection.getresponse()
-            return response.read() if response.status == http.client.OK else None
-        except (OSError, http.client.HTTPException):
-            return None
 
 
 def _see_off(run: Path) -> None:
