@@ -191,7 +191,7 @@ class Graph(Protocol):
             at the rows' own longest size costs less than one in a bucket.
         fixed_shapes: the only sets of input shapes that run, by input name, and so the model's
             buckets. Empty where the file leaves them open.
-        bucketed: any shape runs, but in its precision each new one takes time to make ready, and
+        bucketed: any shape runs, but each new one takes time to make ready, and with some engines
             memory for ever. Rows are padded to buckets where one covers them; all are compiled and
             prepared at load.
         packed: it leaves the padding of its rows out, as their mask says: a run costs the elements

@@ -100,7 +100,7 @@ class Generation:
         return self._client.ready
 
     def close(self) -> None:
-        """Let what runs end, as long as the model's settings say; tell the others; leave."""
+        """Let what runs end, for a while; tell the others; leave."""
         self._client.close()
         for companion in self._companions:
             companion.close()
