@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.config.settings import MOST_LANES
+from ge_backend.config.settings import GE_LEVELS, MOST_LANES
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Shape
 
@@ -23,7 +23,6 @@ __all__ = ["CPP_GE_KEYS", "CppGeKey", "InputShapes", "Translated", "runs_row_by_
 # The shapes of all inputs in one bucket (a gear, in GE's words), by name.
 InputShapes = Mapping[str, Shape]
 
-LEVELS = ("", "global.", "session.", "graph.")
 OFF = ("", "0", "false")
 
 
@@ -235,7 +234,8 @@ def _gears(parameters: dict[str, str]) -> tuple[tuple[InputShapes, ...], tuple[s
 
 def _at_any_level(parameters: dict[str, str], key: str) -> str:
     """Take a key out, whichever level it was given for; they all mean the same here."""
-    values = {parameters.pop(level + key).strip() for level in LEVELS if level + key in parameters}
+    given = [level + key for level in ("", *GE_LEVELS) if level + key in parameters]
+    values = {parameters.pop(name).strip() for name in given}
     if len(values) > 1:
         raise ConfigError(f"parameter {key!r} has several values: {', '.join(sorted(values))}")
     return values.pop() if values else ""

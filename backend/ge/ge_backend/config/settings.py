@@ -16,6 +16,7 @@ __all__ = [
     "ENGINE_PREFIXES",
     "FAMILIES",
     "GENERATION_SETTINGS",
+    "GE_LEVELS",
     "HOST_KEYS",
     "HOST_PREFIXES",
     "MACHINE_SETTINGS",
@@ -33,6 +34,8 @@ __all__ = [
 
 # The engine that runs checkpoints beside ours.
 VLLM = "vllm"
+# What may stand before `ge.<option>` in the C++ GE backend; here it means the same at each level.
+GE_LEVELS = ("session.", "graph.", "global.")
 # CPU threads of one run, in a configuration and in a message to an executor.
 MOST_THREADS = 4096
 # Runs of a device at once: each is a thread, and what a run holds.
@@ -392,9 +395,7 @@ FAMILIES: tuple[Family, ...] = (
         placeholder="option",
         help="The same by the name that the C++ GE backend has for it, such as `ge.aicoreNum`.",
     ),
-    Family(prefix="session.", placeholder="ge.option", help="As `ge.<option>`."),
-    Family(prefix="graph.", placeholder="ge.option", help="As `ge.<option>`."),
-    Family(prefix="global.", placeholder="ge.option", help="As `ge.<option>`."),
+    *(Family(prefix=p, placeholder="ge.option", help="As `ge.<option>`.") for p in GE_LEVELS),
     Family(
         prefix="npu.",
         placeholder="option",
@@ -430,7 +431,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 # Those of them that only an engine understands; the first ones only a compiler.
-COMPILE_PREFIXES = ("atc.", "ge.", "session.", "graph.", "global.")
+COMPILE_PREFIXES = ("atc.", "ge.", *GE_LEVELS)
 ENGINE_PREFIXES = (
     *COMPILE_PREFIXES,
     "npu.",

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ge_backend.config.settings import COMPILE_PREFIXES, GE_LEVELS
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.tensors import Shape, TensorSpec, agree
 
 __all__ = [
-    "PREFIXES",
     "CompileRequest",
     "GearOptions",
     "arguments",
@@ -73,9 +73,6 @@ GE_OPTIONS: Mapping[str, str] = {
     "ge.optypelistForImplmode": "optypelist_for_implmode",
     "ge.socVersion": "soc_version",
 }
-GE_LEVELS = ("global.", "session.", "graph.")
-# Other keys of a configuration's options are for the engine that runs the model.
-PREFIXES = ("atc.", "ge.", *GE_LEVELS)
 # What `atc` is given from elsewhere, or what would make it do something else than compile.
 TAKEN: Mapping[str, str] = {
     "model": "it is the model's own file",
@@ -250,8 +247,8 @@ def further_options(given: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the further options by the name that `atc` has for them."""
     options: dict[str, str] = {}
     for key, value in given:
-        if not key.startswith(PREFIXES):
-            continue
+        if not key.startswith(COMPILE_PREFIXES):
+            continue  # it is for the engine that runs the model
         name = _option_name(key)
         if name in TAKEN:
             raise ConfigError(f"option {key!r} cannot be given to atc: {TAKEN[name]}")
