@@ -234,6 +234,12 @@ def test_an_optional_input_of_the_graph_needs_no_declaration():
             id="made input beside one of a single size",
         ),
         pytest.param(
+            {"inputs": [X], "max_batch_size": 0},
+            graph([spec("x", (-1,)), spec("input_mask", (-1,))]),
+            ["axis 'input_mask.0' of 'input_mask'", "'axes.input_mask'"],
+            id="made input of a model without batches",
+        ),
+        pytest.param(
             {"inputs": [tensor("x", dtype="TYPE_INT64")]},
             GRAPH,
             ["input 'x'", "TYPE_INT64", "TYPE_FP32"],
