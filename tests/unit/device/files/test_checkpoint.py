@@ -189,9 +189,21 @@ def test_an_index_that_is_wrong_is_refused(tmp_path, places, reason):
 def test_several_files_need_an_index(tmp_path):
     """Which of them belong together is not guessed."""
     write(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "some.safetensors")
     save_file({"v": np.ones(2, np.float32)}, tmp_path / "more.safetensors")
-    with pytest.raises(ModelError, match=r"2 safetensors files and no model\.safetensors\.index"):
+    with pytest.raises(
+        ModelError, match=r"2 safetensors files, none .* no model\.safetensors\.index"
+    ):
         read_checkpoint(tmp_path)
+
+
+def test_what_lies_beside_whole_weights_is_not_read(tmp_path):
+    """Mistral's folders have them twice: `consolidated.safetensors` is for its own programs."""
+    write(tmp_path)
+    save_file({"v": np.ones(2, np.float32)}, tmp_path / "consolidated.safetensors")
+    found = read_checkpoint(tmp_path)
+    assert [path.name for path in found.weights] == ["model.safetensors"]
+    assert set(found.tensors) == {"w"}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ __all__ = ["Checkpoint", "is_checkpoint", "read_checkpoint", "read_json"]
 log = logging.getLogger(__name__)
 
 INDEX = "model.safetensors.index.json"
+WHOLE = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 GENERATION = "generation_config.json"
 QUANTISED = "hf_quant_config.json"  # of NVIDIA's ModelOpt, which leaves config.json as it was
@@ -267,7 +268,10 @@ def _ends(
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:
-    """Return the files with weights: those of the index, else the only one."""
+    """Return the files with weights: those of the index, else the whole one, else the only one.
+
+    What lies beside a whole one is for other programs, as in transformers 5.
+    """
     there = sorted(path.name for path in folder.glob("*.safetensors"))
     names = there
     if (folder / INDEX).is_file():
@@ -281,9 +285,12 @@ def _weights(folder: Path) -> tuple[Path, ...]:
                 f"{folder / INDEX}: names {', '.join(missing)}, which is not beside it"
             )
         _check_places(folder, places)
+    elif WHOLE in there:
+        names = [WHOLE]
     elif len(names) > 1:
         raise ModelError(
-            f"{folder} has {len(names)} safetensors files and no {INDEX}; copy that file, too"
+            f"{folder} has {len(names)} safetensors files, none called {WHOLE}, and no {INDEX}; "
+            "copy that file, too"
         )
     if not names:
         others = sorted(path.name for path in folder.iterdir())
