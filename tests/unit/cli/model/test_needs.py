@@ -214,6 +214,22 @@ def test_one_incomplete_configuration_does_not_hide_the_others(add, tmp_path):
     assert "an input has no data_type" in needs.broken["bad"]
 
 
+def test_a_name_that_is_not_the_folders_is_told(add, tmp_path):
+    """As after a copy: Triton does not start with it, whoever runs the model."""
+    add("right", "model.onnx", 'name: "right" backend: "ge"')
+    (tmp_path / "linked").symlink_to(tmp_path / "right")
+    for name, backend in (("copy", "ge"), ("other", "python")):
+        add(name, "model.onnx", f'name: "right" backend: "{backend}"')
+
+    broken = read_needs(tmp_path, {}).broken
+
+    assert {name for name, said in broken.items() if "has the name 'right'" in said} == {
+        "copy",
+        "other",
+        "linked",
+    }
+
+
 @pytest.mark.parametrize("row", [row for row in ENGINES if "cpu" in row.kinds])
 def test_every_engine_of_the_table_is_one_that_a_model_may_need(add, tmp_path, row):
     """By the parameter `engine`, whether it is installed or not."""

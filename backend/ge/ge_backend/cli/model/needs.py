@@ -10,7 +10,7 @@ from pathlib import Path
 from ge_backend.cli.model.repository import backend_of, model_folders, refused_folders
 from ge_backend.config.engine_table import DEVICE_ENDS, EngineRow, engines_for, file_ends
 from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.config.model_folder import BACKEND, ModelFolder, read_folder
+from ge_backend.config.model_folder import BACKEND, ModelFolder, read_document, read_folder
 from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.checkpoint import is_checkpoint
@@ -71,6 +71,7 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     store = Store(MachineConfig.read(environment, owner_pid=os.getpid()).cache_dir)
     for folder in folders:
         try:
+            _check_name(folder)
             backend = backend_of(folder)
             if backend != BACKEND:
                 # Where a model may have its own: core r24.10 src/backend_model.cc, search_paths.
@@ -102,6 +103,20 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
         broken=broken,
         gpu=tuple(gpu),
     )
+
+
+def _check_name(folder: Path) -> None:
+    """See that a configuration with a name has its folder's: else the host does not start.
+
+    Raises:
+        ConfigError: it has another; or it cannot be read.
+    """
+    name = read_document(folder)["name"]
+    if name != folder.name:
+        raise ConfigError(
+            f"{folder / 'config.pbtxt'} has the name {name!r}, and Triton takes none but the "
+            "folder's; leave the name out"
+        )
 
 
 def _on_gpus(model: ModelFolder) -> list[str]:
