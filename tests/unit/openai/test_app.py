@@ -194,6 +194,13 @@ def test_calls_are_read_where_the_client_has_tools():
     assert app._reader(asked, app.ListedCalls) is app.ListedCalls
 
 
+def test_an_adapter_is_not_asked_for_by_two_names(post):
+    """Neither of them is ignored, in a request that has two."""
+    body = {"model": "m:pirate", "lora_name": "ninja", "prompt": "a"}
+    status, answer = post(Server(), body, "completions")
+    assert (status, answer["error"]["param"]) == (400, "lora_name")
+
+
 class Reloading(Server):
     """Has one model, `m`, which is loaded anew."""
 

@@ -155,7 +155,7 @@ class Endpoints:
         asked = read_completion(await self._body(request))
         model, adapter = await self._writer(asked.reply.model)
         form = CompletionForm(asked.reply.top)
-        calls = self._calls(asked.reply, model, asked.prompts, {**asked.sampling, **adapter})
+        calls = self._calls(asked.reply, model, asked.prompts, _adapted(asked.sampling, adapter))
         return await self._written(request, asked.reply, form, calls)
 
     async def chat(self, request: Request) -> Response:
@@ -167,7 +167,7 @@ class Endpoints:
         prompt = template.render(asked.messages, asked.tools)
         reader = _reader(asked, template.calls)
         form = ChatForm(asked.reply.top, reader, several=asked.several)
-        calls = self._calls(asked.reply, model, (prompt,), {**asked.sampling, **adapter})
+        calls = self._calls(asked.reply, model, (prompt,), _adapted(asked.sampling, adapter))
         return await self._written(request, asked.reply, form, calls)
 
     async def embeddings(self, request: Request) -> Response:
@@ -317,6 +317,18 @@ class _EventStream(StreamingResponse):  # type: ignore[misc] # starlette is not 
 
 # A proxy that collects a stream before it passes it on would spoil it.
 _UNCACHED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+def _adapted(sampling: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any]:
+    """Return sampling parameters with those that the model's name asks for.
+
+    Raises:
+        ApiError: they ask for something else themselves.
+    """
+    adapted = {**sampling, **adapter}
+    if adapted != {**adapter, **sampling}:
+        raise ApiError("model and lora_name ask for two adapters; leave one out", param="lora_name")
+    return adapted
 
 
 def _reader(asked: ChatBody, of_model: MakeReader | None) -> MakeReader | None:
