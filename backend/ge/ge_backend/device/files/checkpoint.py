@@ -36,6 +36,7 @@ LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 HEADS = ("num_attention_heads", "n_head")
 KEY_HEADS = ("num_key_value_heads", "num_kv_heads", *HEADS)
 HIDDEN = ("hidden_size", "n_embd", "d_model")
+LATENT = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
 # Rotary embeddings that would change with the longest sequence of the batch: they are as trained
 # below this many positions, and that is where the model ends here.
@@ -134,9 +135,15 @@ class Checkpoint:
 
     def cache_elements_per_token(self) -> int:
         """Return the numbers that the cache of keys and values has for each token, all layers."""
-        heads = self.number(*HEADS)
-        head_dim = self.config.get("head_dim") or self.number(*HIDDEN) // heads
-        return 2 * self.number(*LAYERS) * self.number(*KEY_HEADS) * int(head_dim)
+        heads, layers = self.number(*HEADS), self.number(*LAYERS)
+        dim = int(self.config.get("head_dim") or self.number(*HIDDEN) // heads)
+        if self.config.get("kv_lora_rank"):  # latent: all heads' are made of it before they go in
+            key, rotated, value = (
+                self.number(name) if self.config.get(name) else dim for name in LATENT
+            )
+            return layers * heads * (key + rotated + value)
+        key_heads = 1 if self.config.get("multi_query") else self.number(*KEY_HEADS)
+        return 2 * layers * key_heads * dim
 
     def number(self, *names: str) -> int:
         """Return the first of these settings that `config.json` has; a whole number above 0.

@@ -16,6 +16,21 @@ from ge_backend.device.pytorch.language.decoder import TransformersDecoder
 from ge_backend.errors import ModelError, Unsupported
 
 STATES = "layers of .* go through .* the others keep states"
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 16,
+    "n_shared_experts": 1,
+}
 
 
 def load(folder, dtype=torch.float32):
@@ -62,24 +77,7 @@ def test_an_architecture_that_a_paged_cache_cannot_serve_is_refused(
     ("family", "settings"),
     [
         ("Mixtral", {"num_local_experts": 3}),
-        (
-            "DeepseekV3",
-            {
-                "num_key_value_heads": 4,
-                "q_lora_rank": 8,
-                "kv_lora_rank": 8,
-                "qk_nope_head_dim": 8,
-                "qk_rope_head_dim": 4,
-                "v_head_dim": 8,
-                "n_routed_experts": 4,
-                "n_group": 1,
-                "topk_group": 1,
-                "num_experts_per_tok": 2,
-                "first_k_dense_replace": 1,
-                "moe_intermediate_size": 16,
-                "n_shared_experts": 1,
-            },
-        ),
+        ("DeepseekV3", LATENT),
         ("SmolLM3", {}),
         ("Afmoe", {"num_dense_layers": 3, "layer_types": ["full_attention"] * 3, "head_dim": 8}),
         ("Cohere2", {"sliding_window": 5}),
@@ -90,6 +88,21 @@ def test_architectures_that_nobody_listed_are_served(tmp_path, family, settings)
     """Experts, keys and values of different sizes, layers without rotation: all by the probe."""
     save(tmp_path, family, **settings)
     assert len(load(tmp_path).shapes) == 3
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("DeepseekV3", LATENT),  # keys are longer than values, and neither is hidden / heads
+        ("GPTBigCode", {"num_key_value_heads": None, "multi_query": True}),
+        ("GPTBigCode", {"num_key_value_heads": None, "multi_query": False}),
+    ],
+)
+def test_a_configuration_tells_how_large_the_cache_is(tmp_path, family, settings):
+    """In each architecture's own words, so that a plan says what the loaded model takes."""
+    save(tmp_path, family, **settings)
+    told = read_checkpoint(tmp_path).cache_elements_per_token()
+    assert told == sum(shape.elements for shape in load(tmp_path).shapes)
 
 
 def test_an_unknown_architecture_is_refused(tmp_path):
