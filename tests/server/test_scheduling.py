@@ -418,7 +418,38 @@ def test_a_version_policy_chooses_what_is_served(host):
     assert host.ask("versions", 6, model_version="3") == host.ask("versions", 6) == 0
 
 
-# Loading and unloading under traffic
+# Loading and unloading
+
+
+def test_files_come_in_with_a_changed_configuration_only(host):
+    """Beside one that is as it was, this server passes them over and says that it has loaded."""
+    tensor = {"dtype": "FP32", "dims": ["batch", 1]}
+    declared = {"data_type": "TYPE_FP32", "dims": [1]}
+    config = {
+        "backend": "ge",
+        "max_batch_size": 1,
+        "input": [{"name": "x", **declared}],
+        "output": [{"name": "y", **declared}],
+        "parameters": {"device": {"string_value": "null"}, "warmup": {"string_value": "off"}},
+    }
+
+    def answer(compute, **more):
+        graph = {
+            "inputs": [{"name": "x", **tensor}],
+            "outputs": [{"name": "y", **tensor, **compute}],
+        }
+        config["parameters"] |= {key: {"string_value": value} for key, value in more.items()}
+        files = {"file:1/model.null": json.dumps(graph).encode()}
+        host.client.load_model("brought", config=json.dumps(config), files=files)
+        return host.ask("brought", 6)
+
+    assert answer({"compute": "echo", "of": "x"}) == 6
+    assert answer({"compute": "zeros"}) == 6
+    assert answer({"compute": "zeros"}, warmup_repeats="4") == 0
+    host.client.unload_model("brought")
+
+
+# Under traffic
 
 
 class Traffic:
