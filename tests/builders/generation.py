@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from builders.integrity import engine_defects
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_backend.generate.admission import LengthForecast
 from ge_backend.generate.engine import Engine
@@ -106,7 +107,7 @@ class Serving:
 
     def step(self):
         self.engine.step()
-        assert self.engine.integrity() == []
+        assert engine_defects(self.engine) == []
 
     def run(self, most=10_000):
         """Step until nothing is left; then everything has to be free."""

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders.integrity import block_defects
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.generate.blocks import BlockContent, BlockPool
 
@@ -39,7 +40,7 @@ def test_a_shared_block_is_free_when_its_last_owner_lets_go():
     assert (pool.num_free, pool.references(blocks[0]), pool.references(blocks[1])) == (1, 1, 0)
     pool.release(blocks[:1])
     assert pool.num_free == 2
-    assert pool.integrity([]) == []
+    assert block_defects(pool, []) == []
 
 
 @pytest.mark.parametrize("blocks", [[0], [2], [9], [-1], [1, 2], [1, 1]])
@@ -50,7 +51,7 @@ def test_what_is_nobodys_cannot_be_given_up(verb, blocks):
     assert pool.allocate(1) == [1]
     with pytest.raises(ProtocolError):
         getattr(pool, verb)(blocks)
-    assert pool.integrity([[1]]) == []
+    assert block_defects(pool, [[1]]) == []
 
 
 def test_a_cache_without_a_block_to_use_is_refused():
@@ -63,13 +64,13 @@ def test_integrity_names_both_numbers():
     """A miscount says what was counted and what was found."""
     pool = BlockPool(4, 16)
     pool.allocate(2)
-    assert pool.integrity([[1, 2]]) == []
-    assert pool.integrity([[1, 2], [2]]) == ["block 2 has 1 references and is named 2 times"]
-    assert pool.integrity([[1]]) == ["block 2 has 1 references and is named 0 times"]
+    assert block_defects(pool, [[1, 2]]) == []
+    assert block_defects(pool, [[1, 2], [2]]) == ["block 2 has 1 references and is named 2 times"]
+    assert block_defects(pool, [[1]]) == ["block 2 has 1 references and is named 0 times"]
     pool._free.append(2)
-    assert "2 blocks used and 2 free are not 3" in pool.integrity([[1, 2]])
+    assert "2 blocks used and 2 free are not 3" in block_defects(pool, [[1, 2]])
     pool._free.append(2)
-    assert any("have a block twice" in problem for problem in pool.integrity([[1, 2]]))
+    assert any("have a block twice" in problem for problem in block_defects(pool, [[1, 2]]))
 
 
 def content(name):
@@ -112,7 +113,7 @@ def test_equal_contents_are_found_in_one_block():
     pool.label(two, content(1))
     pool.release([one, two])
     assert (pool.find(content(1)), pool.num_kept) == (one, 1)
-    assert pool.integrity([]) == []
+    assert block_defects(pool, []) == []
 
 
 def test_a_block_without_its_label_is_not_found_nor_kept():
@@ -123,7 +124,7 @@ def test_a_block_without_its_label_is_not_found_nor_kept():
     pool.unlabel(blocks)
     assert pool.find(content(1)) is None
     pool.release(blocks)
-    assert (pool.num_kept, pool.integrity([])) == (0, [])
+    assert (pool.num_kept, block_defects(pool, [])) == (0, [])
 
 
 def test_a_block_that_may_hold_no_numbers_says_so_to_its_next_owner():
@@ -146,10 +147,10 @@ def test_integrity_sees_kept_blocks_that_are_somebodys():
     (block,) = pool.allocate(1)
     pool.label(block, content(1))
     pool._kept[block] = None
-    assert any("is kept, has 1 references" in problem for problem in pool.integrity([[block]]))
+    assert any("is kept, has 1 references" in problem for problem in block_defects(pool, [[block]]))
     pool._kept.clear()
     pool._by_content.clear()
-    assert pool.integrity([[block]]) == ["1 blocks have labels and 0 are found"]
+    assert block_defects(pool, [[block]]) == ["1 blocks have labels and 0 are found"]
 
 
 @given(
@@ -185,7 +186,7 @@ def test_references_agree_with_an_oracle(actions):
                 pool.label(block, content(number))
                 holds[block] = number
         used = {block for table in tables for block in table}
-        assert pool.integrity(tables) == []
+        assert block_defects(pool, tables) == []
         assert pool.num_used == len(used)
         assert not used & pool._kept.keys()
         assert len(pool._free) + pool.num_kept + pool.num_used == pool.capacity

@@ -19,6 +19,7 @@ from builders.generation import (
     drawn_settings,
     sequence,
 )
+from builders.integrity import engine_defects
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_backend.errors import (
     Cancelled,
@@ -565,7 +566,7 @@ def test_a_broken_device_is_the_callers_to_handle():
     assert sorted(served.ends("b")) == [0, 1]
     for name in ("a", "b", "c"):
         assert isinstance(served.error(name), ExecutorLost)
-    assert served.engine.integrity() == []
+    assert engine_defects(served.engine) == []
     assert served.engine.figures().blocks_used == 0
 
 

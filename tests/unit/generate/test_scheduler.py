@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.generation import Optimist, sequence
+from builders.integrity import block_defects
 from ge_backend.generate.blocks import BlockPool
 from ge_backend.generate.preemption import Preemption
 from ge_backend.generate.prefix import PrefixCache
@@ -103,7 +104,7 @@ class Rig:
         assert scheduler.running == sorted(scheduler.running, key=lambda one: one.key)
         assert all(one.key < other.key for one in joined for other in waiting)
         assert all(not one.blocks for one in waiting)
-        assert self.pool.integrity(one.blocks for one in scheduler.running) == []
+        assert block_defects(self.pool, (one.blocks for one in scheduler.running)) == []
         assert planned or not (scheduler.running or waiting), "nobody gets anything"
 
         for span in plan.spans:
@@ -170,7 +171,7 @@ class Rig:
             assert len(plans) < most, "it does not come to an end"
         assert all(one.state is SequenceState.FINISHED for one in self.made)
         assert self.pool.num_used == 0
-        assert self.pool.integrity([]) == []
+        assert block_defects(self.pool, []) == []
         return plans
 
 

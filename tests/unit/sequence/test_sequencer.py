@@ -2,6 +2,7 @@
 
 import pytest
 
+from builders.integrity import slot_defects
 from ge_backend.batching.request import Request
 from ge_backend.config.sequence_batching import SequenceBatching, State
 from ge_backend.errors import (
@@ -60,7 +61,7 @@ def test_a_step_runs_in_its_sequences_slot():
     assert (on.slot, on.starting, on.states) == (0, False, ())
     settle(steps)
     assert steps.live == 0
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_sizes_that_vary_are_each_sequences_own():
@@ -133,7 +134,7 @@ def test_a_last_step_that_did_not_run_frees_its_slot_all_the_same(error):
     assert (steps.live, steps.events["ended"]) == (0, 1)
     with pytest.raises(InvalidRequest):
         admit(steps, 1)
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 @pytest.mark.parametrize("error", FAILURES)
@@ -174,7 +175,7 @@ def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
     steps.skip(0, 1, start=False, end=True, now_s=0.0)
     assert steps.live == 0
     steps.skip(0, 1, start=False, end=True, now_s=0.0)  # nobody knows it
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_a_request_that_cannot_be_run_does_not_hear_of_a_loss():
@@ -190,7 +191,7 @@ def test_a_request_that_cannot_be_run_does_not_hear_of_a_loss():
         admit(steps, 1)
     steps.skip(0, 1, start=True, end=False, now_s=0.0)
     assert admit(steps, 1).starting
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_a_step_whose_state_moved_on_without_an_answer_loses_its_sequence():
@@ -206,7 +207,7 @@ def test_a_step_whose_state_moved_on_without_an_answer_loses_its_sequence():
     assert not admit(steps, "b").starting
     settle(steps)
     assert admit(steps, "a", start=True).starting
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_who_begins_anew_does_not_meet_the_last_step_of_before():
@@ -222,7 +223,7 @@ def test_who_begins_anew_does_not_meet_the_last_step_of_before():
     on = admit(steps, 1)
     assert (on.slot, on.starting, on.states) == (new.slot, True, ((0,),))
     assert steps.events["ended"] == 1  # by the START
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_nobody_gets_a_slot_with_a_step_under_way():
@@ -235,7 +236,7 @@ def test_nobody_gets_a_slot_with_a_step_under_way():
     settle(steps, index=0)
     settle(steps, index=1)
     assert admit(steps, "c", start=True, index=2).starting
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_an_id_at_two_places_is_two_sequences():
@@ -249,7 +250,7 @@ def test_an_id_at_two_places_is_two_sequences():
     admit(steps, 1, end=True, index=0)
     settle(steps, size=7, index=0)
     assert admit(steps, 1, index=1).states == ((9,),)
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_a_success_that_is_told_after_a_loss_counts_for_nobody():
@@ -263,7 +264,7 @@ def test_a_success_that_is_told_after_a_loss_counts_for_nobody():
         admit(steps, 1)
     other = admit(steps, 2, start=True)
     assert (other.starting, other.states) == (True, ((0,),))
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_a_sequence_whose_first_step_is_under_way_is_not_lost():
@@ -281,7 +282,7 @@ def test_a_sequence_whose_first_step_is_under_way_is_not_lost():
     assert (on.starting, on.states) == (False, ((5,),))
     with pytest.raises(InvalidRequest):
         admit(steps, "b", index=1)
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_steps_without_an_outcome_lose_their_sequences():
@@ -293,7 +294,7 @@ def test_steps_without_an_outcome_lose_their_sequences():
     assert (steps.live, steps.events["lost"]) == (0, 2)
     with pytest.raises(InvalidRequest):
         admit(steps, 1)
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []
 
 
 def test_a_sequence_whose_first_step_failed_still_begins():
@@ -322,4 +323,4 @@ def test_a_step_that_hears_of_the_loss_is_not_told_again():
     with pytest.raises(ExecutorLost, match="state of sequence 'b'"):
         admit(steps, "b")
     assert admit(steps, "a", start=True).starting
-    assert steps.integrity() == []
+    assert slot_defects(steps._table) == []

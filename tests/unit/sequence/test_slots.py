@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.integrity import slot_defects
 from ge_backend.errors import ExecutorLost, InvalidRequest
 from ge_backend.sequence.slots import SlotTable
 
@@ -28,7 +29,7 @@ def test_a_sequence_keeps_its_slot_from_start_to_end():
     assert first.slot != other.slot
     assert step(slots, 7).slot == step(slots, 7, end=True).slot == first.slot
     assert (first.starting, step(slots, 8).starting) == (True, False)
-    assert slots.integrity() == []
+    assert slot_defects(slots) == []
 
 
 def test_a_slot_is_taken_again_after_the_end():
@@ -54,7 +55,7 @@ def test_start_in_the_middle_begins_anew():
     step(slots, 7, start=True)
     assert step(slots, 7, start=True).starting
     assert slots.live == 1
-    assert slots.integrity() == []
+    assert slot_defects(slots) == []
 
 
 def test_an_idle_sequence_makes_room_for_another():
@@ -76,7 +77,7 @@ def test_the_host_may_say_which_slot_is_taken():
     assert begin_at(slots, 4, 1).slot == 1
     assert begin_at(slots, 3, 0).slot == 0  # an id that has another place as well
     assert slots.live == 3
-    assert slots.integrity() == []
+    assert slot_defects(slots) == []
     for sequence, place in ((1, 0), (2, 1), (3, 1)):
         with pytest.raises(InvalidRequest):
             slots.admit(sequence, start=False, end=False, now_s=0.0, place=place)
@@ -112,7 +113,7 @@ def test_lost_state_is_said_once_and_new_sequences_work():
         step(slots, 7)
     assert step(slots, 7, start=True).starting
     assert slots.events["lost"] == 1
-    assert slots.integrity() == []
+    assert slot_defects(slots) == []
 
 
 def test_a_step_that_was_overtaken_frees_nothing():
@@ -123,7 +124,7 @@ def test_a_step_that_was_overtaken_frees_nothing():
     slots.advance(late)
     slots.leave(late)
     assert slots.live == 1
-    assert slots.integrity() == []
+    assert slot_defects(slots) == []
 
 
 EVENTS = st.lists(
@@ -149,4 +150,4 @@ def test_any_order_of_events_agrees_with_an_oracle(events, capacity):
             with pytest.raises(InvalidRequest):
                 step(slots, sequence, start=start, end=end, now_s=now)
         assert slots.live == len(alive)
-        assert slots.integrity() == []
+        assert slot_defects(slots) == []

@@ -15,7 +15,7 @@ it next has to clean it: what is not written yet is masked, but multiplied all t
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
@@ -159,31 +159,6 @@ class BlockPool:
     def references(self, block: int) -> int:
         """Return how many sequences name a block; 0 for a free one and for block 0."""
         return self._references[block]
-
-    def integrity(self, tables: Iterable[Sequence[int]]) -> list[str]:
-        """Recount from everybody's blocks; return what does not agree, with both numbers."""
-        named = Counter(block for table in tables for block in table)
-        problems = [
-            f"block {block} has {count} references and is named {named[block]} times"
-            for block, count in enumerate(self._references)
-            if count != named[block]
-        ]
-        if len(set(self._free)) != len(self._free) or 0 in self._free:
-            problems.append(f"free blocks {sorted(self._free)} have a block twice, or block 0")
-        used = sum(count > 0 for count in self._references)
-        if used + self.num_free != self.capacity:
-            problems.append(f"{used} blocks used and {self.num_free} free are not {self.capacity}")
-        problems += [
-            f"block {block} is kept, has {self._references[block]} references and the label "
-            f"{self._labels.get(block)}"
-            for block in self._kept
-            if self._references[block] or block not in self._labels or block in self._free
-        ]
-        if {content: block for block, content in self._labels.items()} != self._by_content:
-            problems.append(
-                f"{len(self._labels)} blocks have labels and {len(self._by_content)} are found"
-            )
-        return problems
 
     def _evict(self) -> int:
         block, _ = self._kept.popitem(last=False)

@@ -176,10 +176,6 @@ class Engine:
             histograms=self._tally.pictures(),
         )
 
-    def integrity(self) -> list[str]:
-        """Recount the cache; return what does not agree. For the thread that steps."""
-        return self._pool.integrity(sequence.blocks for sequence in self._scheduler.running)
-
     def _receive(self) -> float:
         """Let in who came, let go who was cancelled or is late; return the time."""
         now_s = self._clock()

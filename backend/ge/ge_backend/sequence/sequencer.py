@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ge_backend.batching.request import Request
@@ -96,10 +96,6 @@ class Sequencer:
     def events(self) -> Counter[str]:
         """What became of sequences so far; see `SlotTable`."""
         return self._table.events
-
-    def integrity(self) -> Sequence[str]:
-        """Return what does not add up."""
-        return self._table.integrity()
 
     def _take(
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float

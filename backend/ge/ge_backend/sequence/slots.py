@@ -67,7 +67,6 @@ class SlotTable:
         self.capacity = capacity
         self._idle_s = idle_s
         self._lives: OrderedDict[Key, _Life] = OrderedDict()  # longest idle first
-        self._owners: list[Key | None] = [None] * capacity
         self._lost: OrderedDict[Key, None] = OrderedDict()
         self.events: Counter[str] = Counter()
 
@@ -147,34 +146,22 @@ class SlotTable:
         """Note that a sequence's client has been told that its state is lost."""
         self._lost.pop(step.key, None)
 
-    def integrity(self) -> list[str]:
-        """Recount the slots; return what does not add up, both numbers named."""
-        taken = {key: life.slot for key, life in self._lives.items()}
-        owned = {owner: slot for slot, owner in enumerate(self._owners) if owner is not None}
-        problems = [] if taken == owned else [f"slots {taken} are taken, and owned are {owned}"]
-        begun = self.events["begun"]
-        gone = self.events.total() - begun
-        if begun - gone != len(taken):
-            problems.append(f"{begun} begun - {gone} gone, but {len(taken)} live")
-        return problems
-
     def _begin(self, key: Key, busy: Collection[int], now_s: float) -> None:
         self._lost.pop(key, None)
         if key in self._lives:  # START in the middle: the sequence begins anew
             self._free(key, "ended")
         _, place = key
         slot = self._next_slot(busy) if place is None else place
-        former = self._owners[slot]
+        former = next((other for other, life in self._lives.items() if life.slot == slot), None)
         if former is not None:
             idle_s = now_s - self._lives[former].seen_s
             self._free(former, "expired" if idle_s > self._idle_s else "displaced")
         self._lives[key] = _Life(slot=slot, seen_s=now_s)
-        self._owners[slot] = key
         self.events["begun"] += 1
 
     def _next_slot(self, busy: Collection[int]) -> int:
-        free = [slot for slot, owner in enumerate(self._owners) if owner is None]
-        for slot in [*free, *(life.slot for life in self._lives.values())]:
+        taken = [life.slot for life in self._lives.values()]
+        for slot in [*sorted(set(range(self.capacity)).difference(taken)), *taken]:
             if slot not in busy:
                 return slot
         raise QueueFull(f"all {self.capacity} slots of this instance have a step under way")
@@ -185,7 +172,7 @@ class SlotTable:
         return life if life is not None and life.slot == step.slot else None
 
     def _free(self, key: Key, event: str) -> None:
-        self._owners[self._lives.pop(key).slot] = None
+        del self._lives[key]
         self.events[event] += 1
 
     def _unknown(self, key: Key) -> GeError:

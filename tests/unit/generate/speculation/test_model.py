@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from builders.generation import PROMPTS, Serving, check_mixture, check_prompts, drawn_settings
+from builders.integrity import drafter_defects
 from fakes.language_model import FakeLanguageModel, expected_tokens
 from ge_backend.device.pytorch.language.sampler import draw
 from ge_backend.errors import DeviceFault, GraphFailed
@@ -57,9 +58,9 @@ def run(served):
     """Let everything end; then nothing of the draft's cache may be anybody's."""
     served.run()
     drafter = drafter_of(served)
-    assert drafter.integrity() == []
+    assert drafter_defects(drafter) == []
     drafter.draft({}, read=True)
-    assert drafter.integrity() == []
+    assert drafter_defects(drafter) == []
     assert drafter._pool.num_used == 0
     return served.engine.figures().counts
 
@@ -92,7 +93,7 @@ def test_whatever_is_mixed_every_text_is_its_own(data):
 
     def step(served):
         served.step()
-        assert drafter_of(served).integrity() == []
+        assert drafter_defects(drafter_of(served)) == []
 
     check_mixture(
         data,

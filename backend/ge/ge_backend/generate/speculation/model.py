@@ -89,10 +89,6 @@ class ModelDrafter:
             if (tokens := self._behind(sequence))
         }
 
-    def integrity(self) -> list[str]:
-        """Recount the cache; return what does not agree."""
-        return self._pool.integrity(shadow.blocks for shadow in self._shadows.values())
-
     def _forget_ended(self) -> None:
         """Free what texts had that do not run any more."""
         ended = [s for s in self._shadows if s.state is not SequenceState.RUNNING]
