@@ -108,6 +108,13 @@ def test_a_state_that_is_declared_as_an_input_is_refused():
             build_layout(config(inputs=("x", "h")), graph, static_shapes=False)
 
 
+def test_a_state_of_another_type_than_the_graphs_is_refused():
+    """Its bytes would be taken for other numbers."""
+    graph = replace(GRAPH, outputs=(spec("y"), spec("n", dtype="INT32")))
+    with pytest.raises(ConfigError, match=r"'n' is declared as FP32 \[2\]; .* INT32 \[batch, 2\]"):
+        without_states(config(), graph)
+
+
 def test_learning_to_serve_is_refused_with_states():
     """States stay with the connection that it would give up."""
     with pytest.raises(ConfigError, match="learn: serve"):

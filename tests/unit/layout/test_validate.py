@@ -77,6 +77,14 @@ def test_an_output_may_tell_the_sizes_of_others(name):
     assert agreed_signature(config, TELLING).lengths == {"frames": name}
 
 
+def test_without_batches_an_output_may_tell_the_size_of_the_only_axis():
+    """There is no batch dimension in front of it."""
+    told = [spec("y", (-1,), axes=("frames",)), spec("n", (1,), "INT32")]
+    config = config_of(inputs=[X], max_batch_size=0, parameters={"lengths.frames": "n"})
+    agreed = agreed_signature(config, graph([spec("x", (-1,))], told))
+    assert agreed.lengths == {"frames": "n"}
+
+
 def test_a_file_without_a_signature_gets_the_declared_one():
     """TorchScript says nothing about its tensors, so the configuration does."""
     config = config_of(inputs=[X], outputs=[tensor("y", [8])])
