@@ -103,7 +103,14 @@ def test_a_port_of_the_server_is_refused_at_once(name, tmp_path, monkeypatch):
         serve._front(parsed, server)
 
 
-@pytest.mark.parametrize("given", [["--max-body", "much"], ["--api-key-file", "/nowhere/at/all"]])
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--max-body", "much"],
+        ["--api-key-file", "/nowhere/at/all"],
+        ["--model-repository", "/nowhere/at/all"],
+    ],
+)
 def test_what_is_wrong_is_told_before_anything_starts(fronts, capsys, given):
     """One line, and exit code 2."""
     assert main(["openai", *given]) == 2

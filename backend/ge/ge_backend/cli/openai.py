@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.sizes import parse_bytes
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import ConfigError, DeviceUnavailable
 from ge_backend.openai.options import FrontOptions, read_keys
 
 __all__ = ["add_front_options", "open_front", "read_front_options", "register"]
@@ -57,6 +57,9 @@ def register(subparsers: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    for folder in arguments.model_repository:
+        if not folder.is_dir():
+            raise ConfigError(f"model repository {folder} is not a folder")
     options = read_front_options(
         arguments,
         url=arguments.url,
