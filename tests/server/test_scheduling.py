@@ -4,6 +4,7 @@ What would depend on time depends on runs that are held until the test lets them
 """
 
 import contextlib
+import http.client
 import json
 import re
 import threading
@@ -540,3 +541,18 @@ def test_unloading_under_traffic_answers_everything(host, server, model):
     }
     seen = []
     assert comes_true(lambda: seen.append(family(server)) or seen[-1] == before, 60), seen[-1]
+
+
+def test_a_client_sees_its_connection_end_though_a_model_was_loaded_meanwhile(host, server):
+    """The host has each new stub inherit all connections that are open; ours lets go of them."""
+    with contextlib.closing(http.client.HTTPConnection(server.http, timeout=20)) as connection:
+        connection.request("GET", "/v2/health/live")
+        connection.getresponse().read()
+        host.client.unload_model("plain")
+        assert comes_true(lambda: not host.client.is_model_ready("plain"))
+        host.client.load_model("plain")
+        connection.sock.sendall(
+            b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+        )
+        answer = b"".join(iter(lambda: connection.sock.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 200")

@@ -6,8 +6,11 @@ configuration for none.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ge_backend.device.files.checkpoint import is_checkpoint
@@ -30,6 +33,7 @@ def open_instance(args: dict[str, str]) -> Backend | Generation:
         GeError: it cannot be served as configured; the host reports it at load.
     """
     _close_region_to_others()
+    _let_go_of_connections()
     instance = Instance.read(args)
     if is_checkpoint(instance.config.directory, instance.config.filename):
         from ge_backend.host.generation import Generation  # noqa: PLC0415
@@ -53,3 +57,19 @@ def _close_region_to_others() -> None:
         region.chmod(0o600)
     except OSError as error:
         log.warning("other users of this machine can read what clients send: %s", error)
+
+
+def _let_go_of_connections() -> None:
+    """Close the host's connections, of which a stub that is started later has copies.
+
+    One that the host closes would stay open to its client for as long as this stub lives (seen on
+    2.51). What Python itself has opened is not inheritable, so none of it is among them.
+    """
+    for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        with contextlib.suppress(OSError):  # that of the listing, and what is no socket
+            if os.get_inheritable(descriptor):
+                inherited = socket.socket(fileno=descriptor)
+                if inherited.family in {socket.AF_INET, socket.AF_INET6}:
+                    inherited.close()
+                else:
+                    inherited.detach()
