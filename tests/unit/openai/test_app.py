@@ -161,6 +161,14 @@ def refused(url):
     return told.value
 
 
+def test_a_size_that_the_model_has_not_is_refused_before_a_text_runs(post):
+    """Thousands of texts may run for nothing else."""
+    server = Server()
+    status, body = post(server, {"input": ["1", "2", "3"], "dimensions": 5})
+    assert (status, server.begun) == (400, 0)
+    assert "dimensions is 5; this model's embeddings have 1" in body["error"]["message"]
+
+
 def test_a_few_batches_of_embeddings_are_under_way_at_once(post):
     """However many texts there are, so that they do not fill a queue; they come in their order."""
     server = Server()

@@ -24,7 +24,7 @@ from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.chat_template import Templates
 from ge_backend.openai.connected import ClientGoneError, in_turns, merged, while_connected
-from ge_backend.openai.embedding_body import embedding_answer, read_embedding
+from ge_backend.openai.embedding_body import check_dimensions, embedding_answer, read_embedding
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
 from ge_backend.openai.folders import adapter_names
 from ge_backend.openai.forms import ChatForm, CompletionForm, Form
@@ -174,6 +174,8 @@ class Endpoints:
         """Give a vector per text."""
         asked = read_embedding(await self._body(request))
         model = await self._triton.model(asked.model, Ability.EMBEDDING)
+        if model.size > 0:  # else only the vectors tell
+            check_dimensions(asked, model.size)
         self._check_texts(asked.inputs, "input")
         texts, tokens = await asyncio.to_thread(self._tokens.texts, model, asked.inputs)
         blocks = [text.encode() for text in texts]

@@ -12,7 +12,7 @@ from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.fields import Fields, texts_or_tokens
 from ge_backend.tensors import Array
 
-__all__ = ["EmbeddingBody", "embedding_answer", "read_embedding"]
+__all__ = ["EmbeddingBody", "check_dimensions", "embedding_answer", "read_embedding"]
 
 # As many as OpenAI takes.
 MAX_INPUTS = 2048
@@ -52,18 +52,26 @@ def read_embedding(block: bytes) -> EmbeddingBody:
     return EmbeddingBody(model=model, inputs=inputs, base64=form == "base64", dimensions=dimensions)
 
 
+def check_dimensions(asked: EmbeddingBody, size: int) -> None:
+    """See that vectors of a size are what is asked for.
+
+    Raises:
+        ApiError: another size is.
+    """
+    if asked.dimensions not in {None, size}:
+        raise ApiError(
+            f"dimensions is {asked.dimensions}; this model's embeddings have {size}",
+            param="dimensions",
+        )
+
+
 def embedding_answer(asked: EmbeddingBody, vectors: Array, tokens: int) -> dict[str, Any]:
     """Return the answer: `vectors` are float32 [inputs, size], `tokens` are of all inputs together.
 
     Raises:
         ApiError: another size was asked for.
     """
-    size = vectors.shape[1]
-    if asked.dimensions not in {None, size}:
-        raise ApiError(
-            f"dimensions is {asked.dimensions}; this model's embeddings have {size}",
-            param="dimensions",
-        )
+    check_dimensions(asked, vectors.shape[1])
     data = [
         {"object": "embedding", "index": index, "embedding": _vector(row, as_text=asked.base64)}
         for index, row in enumerate(vectors)
