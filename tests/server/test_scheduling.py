@@ -422,8 +422,9 @@ def test_a_version_policy_chooses_what_is_served(host):
 # Loading and unloading
 
 
-def test_files_come_in_with_a_changed_configuration_only(host):
+def test_files_come_in_with_a_changed_configuration_only(host, server):
     """Beside one that is as it was, this server passes them over and says that it has loaded."""
+    before = family(server)
     tensor = {"dtype": "FP32", "dims": ["batch", 1]}
     declared = {"data_type": "TYPE_FP32", "dims": [1]}
     config = {
@@ -448,6 +449,7 @@ def test_files_come_in_with_a_changed_configuration_only(host):
     assert answer({"compute": "zeros"}) == 6
     assert answer({"compute": "zeros"}, warmup_repeats="4") == 0
     host.client.unload_model("brought")
+    assert comes_true(lambda: family(server) == before, 60)  # the next tests count it, too
 
 
 # Under traffic

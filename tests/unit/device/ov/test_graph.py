@@ -73,6 +73,15 @@ def test_precision_is_what_was_asked_for(load, precision, most, least):
     assert np.abs(y - x @ WEIGHTS).max() < most
 
 
+def test_bf16_is_computed_in_fp32_where_the_processor_has_none(load, monkeypatch, caplog):
+    """With AVX512 OpenVINO would compute in BF16 there, and take tens of times as long."""
+    monkeypatch.setattr(ov_graph, "has_bf16", lambda: False)
+    with caplog.at_level("INFO"):
+        hint = load(precision="bf16")._narrow.get_property("INFERENCE_PRECISION_HINT")
+    assert hint == openvino.Type.f32
+    assert "this processor has no BF16" in caplog.text
+
+
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_place_that_is_too_small_is_not_the_result(load, cores):
     """On one core OpenVINO's `infer` tells no error: the place was returned as it had been."""

@@ -29,3 +29,17 @@ def test_a_torch_without_onednn_has_none(monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.setattr(torch.ops, "mkldnn", object())
     assert not slow_bf16._has_bf16()
+
+
+@pytest.mark.parametrize(
+    ("avx512", "instructions", "has"),
+    [(True, True, True), (True, False, False), (False, False, True)],
+)
+def test_avx512_without_the_instructions_has_none(monkeypatch, avx512, instructions, has):
+    """There oneDNN computes in BF16, too; others that it knows have AMX, or are no x86."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: instructions)
+    known = type("Known", (), {"_is_mkldnn_bf16_supported": staticmethod(lambda: True)})
+    monkeypatch.setattr(torch.ops, "mkldnn", known)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+    assert slow_bf16._has_bf16() is has

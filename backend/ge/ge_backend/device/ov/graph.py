@@ -21,6 +21,7 @@ from ge_backend.device.ov.model import (
     ENGINE_ERRORS,
     cause,
     compile_for_cpu,
+    has_bf16,
     infer,
     passed_inputs,
     read_model,
@@ -70,7 +71,9 @@ class OpenVinoGraph(Graph):
                 f"{' or '.join(PRECISIONS)} on a CPU"
             )
         self._path = Path(source.path)
-        self._precision = PRECISIONS[source.precision]
+        self._precision = PRECISIONS[source.precision if has_bf16() else "origin"]
+        if self._precision != PRECISIONS[source.precision]:
+            log.info("%s: this processor has no BF16, so it is computed in FP32", source.path)
         # Weights outside the file are read from where they lie, whenever it is compiled.
         compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
         self._model: Any = read_model(self._path)

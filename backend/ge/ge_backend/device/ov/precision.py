@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import openvino
 import torch
+
+from ge_backend.device.ov.model import has_bf16
 
 __all__ = ["PRECISIONS", "computed_in"]
 
@@ -17,5 +18,4 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
     BF16 only where it has the instructions, as few older ones do. Where it has none, OpenVINO
     makes such weights wide, which is several times as fast as what torch does there.
     """
-    known: list[str] = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    return dtype if "BF16" in known else torch.float32
+    return dtype if has_bf16() else torch.float32
