@@ -1,6 +1,6 @@
 """What the backend's own way through ACL gives on an NPU, beside NumPy, and what it reads there.
 
-Questions as in `npu_npu_models.py`. One that fails in some way says so, and goes on with the next.
+Questions as in `npu_probes.py`. One that fails in some way says so, and goes on with the next.
 """
 
 from __future__ import annotations
