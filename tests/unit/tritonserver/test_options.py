@@ -220,6 +220,7 @@ def test_this_machine_reaches_a_server_on_all_interfaces_by_loopback(host, local
         (("--allow-metrics", "ON"), True),
         (("--allow-metrics=false",), False),
         (("--allow-metrics", "0"), False),
+        (("--allow-met=off", "--allow-grpc=true"), False),
         (("--allow-metrics=false", "--allow-metrics=1", "--allow-grpc=false"), True),
     ],
 )

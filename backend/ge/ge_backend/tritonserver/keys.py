@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 
 from ge_backend.errors import ConfigError
+from ge_backend.tritonserver.flags import values_of
 
 __all__ = [
     "CONTROL",
@@ -48,14 +48,11 @@ def opening(path: str, keys: Keys) -> dict[str, str]:
 def restrictions(arguments: Sequence[str], flag: str) -> dict[str, tuple[str, str]]:
     """Return the header and the key of each group that a server's arguments restrict.
 
-    The flag may be shortened, as getopt_long(3) takes it: `--http-re` says which it is.
     Source: server r24.10 src/command_line_parser.cc, ParseRestrictedFeatureOption.
     """
     found: dict[str, tuple[str, str]] = {}
-    for argument, following in itertools.pairwise([*arguments, ""]):
-        name, equals, value = argument.partition("=")
-        if flag.startswith(name) and len(name) >= len("--http-re"):
-            found |= _read(value if equals else following)
+    for text in values_of(arguments, flag, "--http-re"):
+        found |= _read(text)
     return found
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver.address import family_of, numeric, reached_at
 from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.flags import values_of
 from ge_backend.tritonserver.keys import (
     CONTROL,
     GRPC_RESTRICTED,
@@ -51,8 +52,7 @@ LOOPBACK = "127.0.0.1"
 # and waits for ever for the process that does not come.
 # Source: python_backend r24.10 src/stub_launcher.cc; seen on 2.51.
 SHELL = re.compile(r"""[\s"'\\$`&|;<>()]""")
-# As one word or as two. Source of both: server r24.10 src/command_line_parser.cc, ParseOption.
-ALLOW_METRICS = re.compile(r"--allow-metrics[=\0]([^\0]*)\0")
+# In any case. Source: server r24.10 src/command_line_parser.cc, ParseOption.
 YES = ("true", "on", "1")
 HAS_STUB = re.compile(r"""^\s*backend\s*:\s*["'](ge|python)["']""", re.MULTILINE)
 
@@ -97,7 +97,7 @@ class ServerOptions:
     @property
     def has_metrics(self) -> bool:
         """Whether the server has a metrics page: yes, unless a further argument says otherwise."""
-        given = ALLOW_METRICS.findall("\0".join([*self.arguments, ""]))
+        given = values_of(self.arguments, "--allow-metrics", "--allow-m")
         return not given or given[-1].lower() in YES
 
     @property
