@@ -71,8 +71,9 @@ class OpenVinoGraph(Graph):
                 f"{' or '.join(PRECISIONS)} on a CPU"
             )
         self._path = Path(source.path)
-        self._precision = PRECISIONS[source.precision if has_bf16() else "origin"]
-        if self._precision != PRECISIONS[source.precision]:
+        self._precision = PRECISIONS[source.precision]
+        if source.precision == "bf16" and not has_bf16():
+            self._precision = PRECISIONS["origin"]
             log.info("%s: this processor has no BF16, so it is computed in FP32", source.path)
         # Weights outside the file are read from where they lie, whenever it is compiled.
         compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
