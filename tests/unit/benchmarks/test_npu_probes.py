@@ -1,6 +1,5 @@
 """What is asked of an NPU, asked of the simulator: the logic, not the answers."""
 
-import contextlib
 import inspect
 import os
 import re
@@ -28,15 +27,6 @@ def sim(monkeypatch, tmp_path):
     monkeypatch.setattr(npu_probes, "PROGRAMS", 3)
     monkeypatch.setattr(npu_probes, "RELOADS", 2)
     return simulated(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def bench(sim, tmp_path):
-    folder = tmp_path / "bench"
-    folder.mkdir()
-    with contextlib.closing(Bench(folder, 0)) as bench:
-        yield bench
-    sim.check()
 
 
 EXPECTED = {

@@ -1,6 +1,5 @@
 """What is served on an NPU, asked of the simulator: the logic, and that nothing is misused or left."""
 
-import contextlib
 import os
 
 import numpy as np
@@ -19,16 +18,6 @@ from builders.npu_questions import simulated
 @pytest.fixture
 def sim(monkeypatch, tmp_path):
     return simulated(monkeypatch, tmp_path)
-
-
-@pytest.fixture
-def bench(sim, tmp_path):
-    folder = tmp_path / "bench"
-    folder.mkdir()
-    with contextlib.closing(Bench(folder, 0)) as bench:
-        yield bench
-    assert sim.allocations() == []
-    sim.check()
 
 
 def test_each_kind_is_served(bench):
