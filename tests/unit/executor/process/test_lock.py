@@ -10,7 +10,7 @@ import pytest
 from builders.null_models import comes_true, num_descriptors
 from ge_backend.errors import ConfigError
 from ge_backend.executor.process import lock as lock_module
-from ge_backend.executor.process.lock import address_lock, lock_path, make_private
+from ge_backend.executor.process.lock import address_lock, lock_path, make_private, remove_lock
 
 
 @pytest.fixture
@@ -111,16 +111,16 @@ def test_an_inherited_descriptor_keeps_the_lock(address):
 
 def test_who_waited_for_a_lock_that_was_removed_locks_the_new_file(address):
     """Retiring removes file and folder; whoever waited does not believe the removed file."""
-    threads_inside, most = [], []
+    inside, most, files = [], [], []
 
     def hold():
         with address_lock(address):
-            threads_inside.append(1)
-            most.append(len(threads_inside))
+            inside.append(1)
+            most.append(len(inside))
+            files.append(lock_path(address).exists())
             time.sleep(0.01)
-            lock_path(address).unlink()
-            address.parent.rmdir()
-            threads_inside.pop()
+            inside.pop()
+            remove_lock(address)  # from here on another may lock a new file
 
     threads = [threading.Thread(target=hold) for _ in range(10)]
     for thread in threads:
@@ -128,6 +128,7 @@ def test_who_waited_for_a_lock_that_was_removed_locks_the_new_file(address):
     for thread in threads:
         thread.join()
     assert most == [1] * 10
+    assert files == [True] * 10
     assert not address.parent.exists()
 
 
