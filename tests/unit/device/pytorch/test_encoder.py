@@ -122,6 +122,20 @@ def test_masked_places_before_a_text_count_as_in_transformers(kind, open_encoder
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("holes", [[2, 3], [6], []])
+def test_a_local_window_counts_masked_places_between_tokens(holes, open_encoder, tmp_path):
+    """As in transformers: tokens of a row see each other by where they stood in it."""
+    model = saved(tmp_path, "modernbert")
+    ids, _ = batch()
+    mask = torch.ones_like(ids)
+    mask[1:3, holes] = 0
+    found = open_encoder(tmp_path)(ids, mask)
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    real = mask != 0
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
 def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
     """To unit length; a row without any token is 0, and its neighbours are right."""

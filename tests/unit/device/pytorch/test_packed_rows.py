@@ -68,7 +68,7 @@ def test_rows_do_not_see_each_other(window, key_heads):
     packed = packed_of(torch.zeros_like(mask), mask)
     module = torch.nn.Module()
     module.ge_rows = CurrentRows()
-    module.ge_rows.spans = packed.spans
+    module.ge_rows.spans, module.ge_rows.columns = packed.spans, packed.columns.numpy()
     size = len(packed.ids)
     query = torch.randn(1, 2, size, 4)
     key, value = torch.randn(2, 1, key_heads, size, 4)

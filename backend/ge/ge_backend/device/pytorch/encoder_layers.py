@@ -38,7 +38,7 @@ class TorchLayers:
         def run(packed: PackedRows) -> Array:
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
-            self._rows.spans = packed.spans
+            self._rows.spans, self._rows.columns = packed.spans, packed.columns
             ids, positions = map(torch.from_numpy, (packed.ids, packed.positions))
             with torch.inference_mode():
                 found = self._encoder.base(

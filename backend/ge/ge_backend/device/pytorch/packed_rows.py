@@ -43,9 +43,10 @@ class PackedRows:
 
 
 class CurrentRows(threading.local):
-    """What the calling thread runs now; every module of a model looks here."""
+    """What the calling thread runs now, as `PackedRows`; every module of a model looks here."""
 
     spans: Sequence[tuple[int, int, int]] = ()
+    columns: Array = np.zeros(0, np.int64)
 
 
 def pack_rows(ids: Array, mask: Array, padding: int | None = None) -> PackedRows:
@@ -95,7 +96,7 @@ def packed_attention(
 
     FP `[1, H, R, D]` each, keys and values perhaps of fewer heads, give `[1, R, H, D]`, 0 behind
     the last token. The module has the `CurrentRows` of its model as `ge_rows`. A token sees those
-    that are less than `sliding_window` away; None: all of its row.
+    that stood less than `sliding_window` away, masked places counted; None: all of its row.
     Source: transformers, modeling_modernbert.py (`sliding_window + 1`, as flash attention).
     """
     rows: Any = module.ge_rows
@@ -107,9 +108,8 @@ def packed_attention(
             for item in (query, key, value)
         )
         near = None
-        if sliding_window is not None and length > sliding_window:
-            places = torch.arange(length, device=query.device)
-            near = (places - places.unsqueeze(1)).abs() < sliding_window
+        if sliding_window is not None:
+            near = _near(rows.columns[begin:end].reshape(count, length), sliding_window)
         result = torch.nn.functional.scaled_dot_product_attention(
             asked,
             keys,
@@ -120,6 +120,17 @@ def packed_attention(
         )
         found[0, begin:end] = result.transpose(1, 2).flatten(0, 1)
     return found, None
+
+
+def _near(columns: Array, window: int) -> torch.Tensor | None:
+    """Return which tokens of rows see each other, BOOL `[B or 1, 1, L, L]`; None: all do."""
+    reach = int((columns[:, -1] - columns[:, 0]).max())
+    if reach < window:
+        return None
+    if reach < columns.shape[1]:  # no row has masked places between its tokens: all are alike
+        columns = columns[:1]
+    apart = columns[:, None, :, None] - columns[:, None, None, :]
+    return torch.from_numpy(np.abs(apart) < window)
 
 
 def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:
