@@ -216,12 +216,26 @@ def test_what_lies_beside_whole_weights_is_not_read(tmp_path):
         ({"vocab_size": "50"}, "vocab_size is '50'"),
         ({"max_position_embeddings": None}, "max_position_embeddings is None"),
         ({"num_attention_heads": -4}, "num_attention_heads is -4"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM', .* list"),
+        ({"architectures": 1}, "architectures is 1, expected a list"),
+        ({"head_dim": [8]}, r"head_dim is \[8\], expected a whole number above 0"),
+        ({"head_dim": math.nan}, "head_dim is nan, expected a whole number above 0"),
+        ({"rope_scaling": "linear"}, "rope_scaling is 'linear', expected an object"),
+        ({"rope_parameters": [1]}, r"rope_parameters is \[1\], expected an object"),
+        ({"rope_scaling": {"type": ["a"]}}, r"rope_type .* is \['a'\], expected a name"),
+        ({"eos_token_id": {}}, r"eos_token_id is \{\}, expected a token's number"),
+        ({"eos_token_id": ["2"]}, r"eos_token_id is \['2'\], expected a token's number"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_the_reason(tmp_path, config, reason):
     """The message names the file and what is in the way."""
     with pytest.raises(ModelError, match=rf"config\.json: .*{reason}"):
         read_checkpoint(write(tmp_path, config))
+
+
+def test_a_name_that_is_no_list_is_a_decoders_all_the_same(tmp_path):
+    """So that the reader of checkpoints says what is wrong, not that of encoders."""
+    assert is_checkpoint(write(tmp_path, {"architectures": "LlamaForCausalLM"}))
 
 
 @pytest.mark.parametrize("sign", ["config.json", "hf_quant_config.json", "tensor 'w'"])

@@ -90,10 +90,10 @@ class Checkpoint:
         said, kind = self.number(*POSITIONS), self.rotary["rope_type"]
         original = "original_max_position_embeddings"
         if kind in UNSTABLE_ROTARY:
-            return int(self._of_rotary(original, self.config.get(original) or said))
-        factor = max(1.0, self._of_rotary("factor", 1.0))
+            return int(self.of_rotary(original, self.config.get(original) or said))
+        factor = max(1.0, self.of_rotary("factor", 1.0))
         if kind == "yarn":  # those who publish it may have scaled their number already, or not
-            return max(said, int(self._of_rotary(original, said) * factor))
+            return max(said, int(self.of_rotary(original, said) * factor))
         if kind == "linear" and not self.model_type.startswith(SCALED_ALREADY):
             return int(said * factor)
         return said
@@ -104,8 +104,13 @@ class Checkpoint:
 
         Source: transformers, modeling_rope_utils.py, `convert_rope_params_to_dict`.
         """
-        given = self.config.get("rope_scaling") or self.config.get("rope_parameters") or {}
+        name = "rope_scaling" if self.config.get("rope_scaling") else "rope_parameters"
+        given = self.config.get(name) or {}
+        if not isinstance(given, dict):
+            raise self.refused(name, given, "an object")
         kind = given.get("rope_type", given.get("type", "default"))
+        if not isinstance(kind, str):
+            raise self.refused("rope_type of the rotary embedding", kind, "a name")
         theta = given.get("rope_theta", self.config.get("rope_theta"))
         return {**given, "rope_type": kind, **({} if theta is None else {"rope_theta": theta})}
 
@@ -135,8 +140,7 @@ class Checkpoint:
 
     def cache_elements_per_token(self) -> int:
         """Return the numbers that the cache of keys and values has for each token, all layers."""
-        heads, layers = self.number(*HEADS), self.number(*LAYERS)
-        dim = int(self.config.get("head_dim") or self.number(*HIDDEN) // heads)
+        heads, layers, dim = self.number(*HEADS), self.number(*LAYERS), self.head_dim()
         if self.config.get("kv_lora_rank"):  # latent: all heads' are made of it before they go in
             key, rotated, value = (
                 self.number(name) if self.config.get(name) else dim for name in LATENT
@@ -144,6 +148,12 @@ class Checkpoint:
             return layers * heads * (key + rotated + value)
         key_heads = 1 if self.config.get("multi_query") else self.number(*KEY_HEADS)
         return 2 * layers * key_heads * dim
+
+    def head_dim(self) -> int:
+        """Return the elements of a head."""
+        if self.config.get("head_dim"):
+            return self.number("head_dim")
+        return self.number(*HIDDEN) // self.number(*HEADS)
 
     def number(self, *names: str) -> int:
         """Return the first of these settings that `config.json` has; a whole number above 0.
@@ -153,20 +163,26 @@ class Checkpoint:
         """
         found = next((self.config[name] for name in names if self.config.get(name)), None)
         if type(found) is not int or found <= 0:
-            raise ModelError(
-                f"{self.folder / CONFIG}: {names[0]} is {found!r}, expected a whole number above 0"
-            )
+            raise self.refused(names[0], found, "a whole number above 0")
         return found
 
-    def _of_rotary(self, name: str, otherwise: float) -> float:
-        """Return a setting of the rotary embedding; a number above 0."""
-        found = self.rotary.get(name) or otherwise
+    def real(self, name: str, otherwise: float) -> float:
+        """Return a setting, or what holds where there is none; a number above 0."""
+        return self._above_0(name, self.config.get(name, otherwise))
+
+    def of_rotary(self, name: str, otherwise: float | None = None) -> float:
+        """Return a setting of the rotary embedding, as `real` does."""
+        found = self.rotary.get(name)
+        return self._above_0(f"{name} of the rotary embedding", found or otherwise or found)
+
+    def refused(self, name: str, found: object, expected: str) -> ModelError:
+        """Return what to raise for a setting of `config.json` that is something else."""
+        return ModelError(f"{self.folder / CONFIG}: {name} is {found!r}, expected {expected}")
+
+    def _above_0(self, name: str, found: Any) -> float:
         if type(found) not in (int, float) or not 0 < found < math.inf:
-            raise ModelError(
-                f"{self.folder / CONFIG}: {name} of the rotary embedding is {found!r}, expected a "
-                "number above 0"
-            )
-        return found
+            raise self.refused(name, found, "a number above 0")
+        return float(found)
 
 
 def is_checkpoint(folder: Path, filename: str = "") -> bool:
@@ -229,6 +245,8 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
 def _check_config(folder: Path, config: Mapping[str, Any]) -> None:
     path = folder / CONFIG
     names = config.get("architectures") or ["nothing"]
+    if not isinstance(names, list):
+        raise ModelError(f"{path}: architectures is {names!r}, expected a list of names")
     if "model_type" not in config or not any(str(name).endswith(CAUSAL) for name in names):
         raise ModelError(
             f"{path}: architectures is {', '.join(map(str, names))}, which does not predict the "
@@ -257,10 +275,14 @@ def _ends(
     folder: Path, config: Mapping[str, Any], generation: Mapping[str, Any]
 ) -> tuple[int, ...]:
     """Return the tokens that end a text; one that the vocabulary lacks can never be drawn."""
-    said = generation.get("eos_token_id")
+    said, file = generation.get("eos_token_id"), GENERATION
     if said is None:
-        said = config.get("eos_token_id")
-    ends = said if isinstance(said, list) else [] if said is None else [int(said)]
+        said, file = config.get("eos_token_id"), CONFIG
+    ends = said if isinstance(said, list) else [] if said is None else [said]
+    if not all(type(end) is int for end in ends):
+        raise ModelError(
+            f"{folder / file}: eos_token_id is {said!r}, expected a token's number, or several"
+        )
     vocabulary = config.get("vocab_size")
     if not isinstance(vocabulary, int):
         return tuple(ends)

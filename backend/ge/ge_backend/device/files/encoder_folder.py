@@ -136,7 +136,8 @@ def default_prompt(folder: Path) -> str:
 
 
 def _architectures(config: Any) -> tuple[str, ...]:
-    return tuple(map(str, config.get("architectures") or ()))
+    names = config.get("architectures") or []
+    return tuple(map(str, names if isinstance(names, list) else [names]))
 
 
 def _writes(config: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ge_backend.device.failures import reason
-from ge_backend.device.files.encoder_folder import EncoderFolder
+from ge_backend.device.files.encoder_folder import CONFIG, EncoderFolder
 from ge_backend.errors import (
     DeviceFault,
     GeError,
@@ -118,6 +118,7 @@ def refusing(folder: Path, what: str, instead: str = "") -> Iterator[None]:
     except GeError as error:
         raise type(error)(f"{folder}: {error}{instead}") from error
     except (
+        ArithmeticError,
         AttributeError,
         ImportError,
         IndexError,
@@ -128,6 +129,17 @@ def refusing(folder: Path, what: str, instead: str = "") -> Iterator[None]:
         ValueError,
     ) as error:
         raise Unsupported(f"{folder}: {what}: {reason(error)}{instead}") from error
+    except _validation() as error:
+        cause = reason(error.__cause__ or error)
+        raise ModelError(f"{folder / CONFIG}: transformers refuses it: {cause}") from error
+
+
+def _validation() -> type[Exception]:
+    """Return what transformers 5 raises for a setting of a wrong kind, which is no `ValueError`."""
+    from huggingface_hub.errors import StrictDataclassError
+
+    raised: type[Exception] = StrictDataclassError
+    return raised
 
 
 @contextlib.contextmanager

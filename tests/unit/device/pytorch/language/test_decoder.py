@@ -115,6 +115,22 @@ def test_an_unknown_architecture_is_refused(tmp_path):
         load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("gpt2", {"activation_function": None}, "Field 'activation_function' expected str, got N"),
+        ("gpt2", {"layer_types": ["full_attention"]}, r"`num_hidden_layers` \(2\) must be equal"),
+    ],
+)
+def test_a_setting_that_transformers_refuses_is_named(tmp_path, name, settings, reason):
+    """As a fault of the file, with transformers' own reason."""
+    make(tmp_path, name)
+    config = json.loads((tmp_path / "config.json").read_text()) | settings
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=rf"config\.json: transformers refuses it: {reason}"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize(("kind", "known"), [("phi3", True), ("llama99", False)])
 def test_code_that_a_checkpoint_brings_is_never_run(tmp_path, kind, known):
     """Where transformers has the architecture itself nothing is missing; else the reason is said."""

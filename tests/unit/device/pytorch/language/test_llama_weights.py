@@ -161,6 +161,36 @@ def test_weights_of_another_shape_are_refused_by_name(llama, settings, named):
         load_decoder(changed(llama, **settings), dtype="FP32", device=CPU)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "reason"),
+    [
+        ("llama", {"rms_norm_eps": None}, "rms_norm_eps is None, expected a number above 0"),
+        (
+            "llama",
+            {"rope_parameters": {"rope_theta": [1]}},
+            r"rope_theta .* is \[1\], expected a n",
+        ),
+        ("llama", {"rope_parameters": {"rope_theta": -1}}, r"rope_theta .* is -1, expected a n"),
+        ("llama-llama3", {"low_freq_factor": 0}, r"low_freq_factor .* is 0, expected a number"),
+        ("llama-llama3", {"factor": None}, r"factor .* is None, expected a number above 0"),
+        ("mistral", {"sliding_window": -1}, "sliding_window is -1, expected a whole number above"),
+        ("mistral-window", {"layer_types": ["full_attention"]}, "layer_types is .* expected 3 of"),
+        ("mistral-window", {"layer_types": 7}, "layer_types is 7, expected 3 of full_attention"),
+        ("mistral-window", {"layer_types": ["other"] * 3}, "layer_types is .* expected 3 of"),
+        ("qwen2-window", {"layer_types": None, "max_window_layers": None}, "max_window_layers is"),
+    ],
+)
+def test_a_setting_of_another_kind_is_named(tmp_path, name, settings, reason):
+    """With what it is and what was expected, before transformers would stumble over it."""
+    make(tmp_path, name)
+    rotary = json.loads((tmp_path / "config.json").read_text())["rope_parameters"]
+    own = {key: value for key, value in settings.items() if name == "llama-llama3"}
+    checkpoint = changed(tmp_path, **({"rope_parameters": rotary | own} if own else settings))
+    assert not_covered(checkpoint) == ""
+    with pytest.raises(ModelError, match=rf"config\.json: {reason}"):
+        load_decoder(checkpoint, dtype="FP32", device=CPU)
+
+
 def test_a_missing_tensor_is_named(llama):
     """Half a checkpoint is none."""
     tensors = load_file(llama / "model.safetensors")

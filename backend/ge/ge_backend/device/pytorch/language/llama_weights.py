@@ -33,6 +33,8 @@ SAID: Mapping[str, tuple[str, ...]] = {
     "qwen2": ("num_key_value_heads", "max_window_layers"),
     "qwen3": ("num_key_value_heads", "max_window_layers", "head_dim"),
 }
+DEFAULT_WINDOW = 4096
+LAYER_TYPES = ("full_attention", "sliding_attention")
 # Reads one tensor of the checkpoint by its name, in the type that is served, on the device.
 Read = Callable[[str], torch.Tensor]
 
@@ -109,11 +111,14 @@ class LlamaWeights:
         self.heads = checkpoint.number("num_attention_heads")
         self.key_heads = checkpoint.number("num_key_value_heads", "num_attention_heads")
         self.hidden = checkpoint.number("hidden_size")
-        self.dim = int(config.get("head_dim") or self.hidden // self.heads)
+        self.dim = checkpoint.head_dim()
         self.inner = checkpoint.number("intermediate_size")
-        self.epsilon = float(config.get("rms_norm_eps", 1e-6))
+        self.epsilon = checkpoint.real("rms_norm_eps", 1e-6)
         self.num_layers = checkpoint.number("num_hidden_layers")
-        self.frequencies = frequencies(checkpoint.rotary, self.dim)
+        rotary = checkpoint.rotary
+        needed = ("rope_theta", *ROTARY_KINDS[rotary["rope_type"]])
+        numbers = {name: checkpoint.of_rotary(name) for name in needed if name in rotary}
+        self.frequencies = frequencies({**rotary, **numbers}, self.dim)
         self._biased = _biased(config)
 
     def embedding(self) -> torch.Tensor:
@@ -143,7 +148,7 @@ class LlamaWeights:
             for product, biased in zip(self._products(index), self._biased, strict=True)
         )
         return LlamaLayer(
-            window=_window(self._checkpoint.config, index),
+            window=_window(self._checkpoint, index),
             before_attention=self._tensor(f"{name}.input_layernorm.weight", self.hidden),
             query_key_value=query_key_value,
             head_norms=self._head_norms(f"{name}.self_attn"),
@@ -208,19 +213,29 @@ def _biased(config: Mapping[str, Any]) -> tuple[bool, bool, bool, bool]:
     return attention or kind == "qwen2", attention, mlp, mlp
 
 
-def _window(config: Mapping[str, Any], index: int) -> int:
+def _window(checkpoint: Checkpoint, index: int) -> int:
     """Return how many tokens a layer's tokens see; 0 is all.
 
     Source: transformers, configuration_mistral.py (all layers have it, or those that `layer_types`
     says) and configuration_qwen2.py, configuration_qwen3.py (only with `use_sliding_window`: those
     that `layer_types` says, else those from `max_window_layers` on; 4096 where nothing is said).
     """
-    window, kind = int(config.get("sliding_window", 4096) or 0), config["model_type"]
-    if not window or kind == "llama":
+    config, kind = checkpoint.config, checkpoint.model_type
+    if kind == "llama" or (kind != "mistral" and not config.get("use_sliding_window", False)):
         return 0
-    if kind != "mistral" and not config.get("use_sliding_window", False):
+    if not config.get("sliding_window", DEFAULT_WINDOW):
         return 0
+    window = checkpoint.number("sliding_window") if "sliding_window" in config else DEFAULT_WINDOW
     kinds = config.get("layer_types")
     if kinds:
+        layers = checkpoint.number("num_hidden_layers")
+        known = isinstance(kinds, list) and all(each in LAYER_TYPES for each in kinds)
+        if not known or len(kinds) != layers:
+            raise checkpoint.refused("layer_types", kinds, f"{layers} of {', '.join(LAYER_TYPES)}")
         return window if kinds[index] == "sliding_attention" else 0
-    return window if kind == "mistral" or index >= int(config["max_window_layers"]) else 0
+    if kind == "mistral":
+        return window
+    first = config["max_window_layers"]
+    if type(first) is not int:
+        raise checkpoint.refused("max_window_layers", first, "a number of layers")
+    return window if index >= first else 0
