@@ -233,6 +233,28 @@ def test_what_cannot_be_served_is_refused_with_the_reason(tmp_path, config, reas
         read_checkpoint(write(tmp_path, config))
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "lacking"),
+    [
+        ("Bloom", {"n_layer": 2, "n_head": 4, "hidden_size": 32}, "max_position_embeddings or n_p"),
+        ("GPTNeo", {"num_layers": 2, "num_heads": 4}, "num_attention_heads or n_head,"),
+        ("Mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2}, "num_attention_heads or n_head,"),
+        ("Mamba", {"hidden_size": 32, "num_hidden_layers": 2}, "max_position_embeddings or n_p"),
+    ],
+)
+def test_an_architecture_of_other_settings_is_the_reason(tmp_path, name, sizes, lacking):
+    """Its file is as it should be, and nothing in it has to be changed."""
+    positions = {"GPTNeo": "max_position_embeddings", "Mpt": "max_seq_len"}.get(name)
+    config = {"model_type": name.lower(), "vocab_size": 50, **sizes}
+    config |= {"architectures": [f"{name}ForCausalLM"]} | ({positions: 64} if positions else {})
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({"w": np.ones(2, np.float32)}, tmp_path / "model.safetensors")
+    with pytest.raises(
+        ModelError, match=rf"expected {lacking}.*: {name}ForCausalLM is another one"
+    ):
+        read_checkpoint(tmp_path)
+
+
 def test_a_name_that_is_no_list_is_a_decoders_all_the_same(tmp_path):
     """So that the reader of checkpoints says what is wrong, not that of encoders."""
     assert is_checkpoint(write(tmp_path, {"architectures": "LlamaForCausalLM"}))

@@ -77,6 +77,11 @@ class Checkpoint:
         return str(self.config["model_type"])
 
     @property
+    def architectures(self) -> tuple[str, ...]:
+        """The names of its classes in transformers, such as `LlamaForCausalLM`."""
+        return tuple(map(str, self.config["architectures"]))
+
+    @property
     def vocabulary(self) -> int:
         """Tokens are 0 to this, without it."""
         return self.number("vocab_size")
@@ -161,6 +166,13 @@ class Checkpoint:
         Raises:
             ModelError: it has none, or something else.
         """
+        if not any(name in self.config for name in names):
+            wanted = " or ".join(dict.fromkeys(names))
+            raise ModelError(
+                f"{self.folder / CONFIG}: expected {wanted}, which every architecture has that is "
+                f"served, found none: {', '.join(self.architectures)} is another one, or the file "
+                "is not complete; engine 'vllm' may serve it"
+            )
         found = next((self.config[name] for name in names if self.config.get(name)), None)
         if type(found) is not int or found <= 0:
             raise self.refused(names[0], found, "a whole number above 0")
