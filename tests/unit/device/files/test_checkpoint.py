@@ -172,7 +172,7 @@ def test_sharded_weights_are_those_of_the_index(tmp_path):
     [
         ({"a": "gone.safetensors"}, "names gone.safetensors, which is not beside it"),
         ({"a": "../model.safetensors"}, "which is not beside it"),
-        ({"b": "model.safetensors"}, "'b' should be in model.safetensors"),
+        ({"b": "part.safetensors"}, "'b' should be in part.safetensors"),
         ({}, "weight_map is missing"),
         (None, "weight_map is missing"),
     ],
@@ -180,6 +180,7 @@ def test_sharded_weights_are_those_of_the_index(tmp_path):
 def test_an_index_that_is_wrong_is_refused(tmp_path, places, reason):
     """A shard that was not copied shows at once, by its name."""
     write(tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "part.safetensors")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": places}))
     with pytest.raises(ModelError, match=reason):
@@ -201,6 +202,18 @@ def test_what_lies_beside_whole_weights_is_not_read(tmp_path):
     """Mistral's folders have them twice: `consolidated.safetensors` is for its own programs."""
     write(tmp_path)
     save_file({"v": np.ones(2, np.float32)}, tmp_path / "consolidated.safetensors")
+    found = read_checkpoint(tmp_path)
+    assert [path.name for path in found.weights] == ["model.safetensors"]
+    assert set(found.tensors) == {"w"}
+
+
+@pytest.mark.parametrize("place", ["model-00001-of-00002.safetensors", "old.safetensors"])
+def test_an_index_beside_whole_weights_is_not_read(tmp_path, place):
+    """One that was left there when the weights were saved anew, whether or not its files were."""
+    write(tmp_path)
+    save_file({"v": np.ones(2, np.float32)}, tmp_path / "old.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"v": place}}))
     found = read_checkpoint(tmp_path)
     assert [path.name for path in found.weights] == ["model.safetensors"]
     assert set(found.tensors) == {"w"}

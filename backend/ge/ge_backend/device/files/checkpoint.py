@@ -309,13 +309,16 @@ def _ends(
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:
-    """Return the files with weights: those of the index, else the whole one, else the only one.
+    """Return the files with weights: the whole one, else those of the index, else the only one.
 
-    What lies beside a whole one is for other programs, as in transformers 5.
+    What lies beside a whole one is for other programs, or was left there, as in transformers 5.
+    Source: transformers, modeling_utils.py, `_get_resolved_checkpoint_files`.
     """
     there = sorted(path.name for path in folder.glob("*.safetensors"))
     names = there
-    if (folder / INDEX).is_file():
+    if WHOLE in there:
+        names = [WHOLE]
+    elif (folder / INDEX).is_file():
         places = read_json(folder / INDEX).get("weight_map")
         if not isinstance(places, dict) or not places:
             raise ModelError(f"{folder / INDEX}: weight_map is missing")
@@ -326,8 +329,6 @@ def _weights(folder: Path) -> tuple[Path, ...]:
                 f"{folder / INDEX}: names {', '.join(missing)}, which is not beside it"
             )
         _check_places(folder, places)
-    elif WHOLE in there:
-        names = [WHOLE]
     elif len(names) > 1:
         raise ModelError(
             f"{folder} has {len(names)} safetensors files, none called {WHOLE}, and no {INDEX}; "
