@@ -35,6 +35,9 @@ CAUSAL = ("ForCausalLM", "LMHeadModel")
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 HEADS = ("num_attention_heads", "n_head")
 KEY_HEADS = ("num_key_value_heads", "num_kv_heads", *HEADS)
+HEAD_DIM = ("head_dim", "kv_channels")
+# Repeats keys and values for each expert of a token before they go in.
+REPEATED_KEYS = "jetmoe"
 HIDDEN = ("hidden_size", "n_embd", "d_model")
 LATENT = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -152,12 +155,14 @@ class Checkpoint:
             )
             return layers * heads * (key + rotated + value)
         key_heads = 1 if self.config.get("multi_query") else self.number(*KEY_HEADS)
+        if self.model_type == REPEATED_KEYS:
+            key_heads *= self.number("num_experts_per_tok")
         return 2 * layers * key_heads * dim
 
     def head_dim(self) -> int:
         """Return the elements of a head."""
-        if self.config.get("head_dim"):
-            return self.number("head_dim")
+        if any(self.config.get(name) for name in HEAD_DIM):
+            return self.number(*HEAD_DIM)
         return self.number(*HIDDEN) // self.number(*HEADS)
 
     def number(self, *names: str) -> int:

@@ -96,6 +96,7 @@ def test_architectures_that_nobody_listed_are_served(tmp_path, family, settings)
         ("DeepseekV3", LATENT),  # keys are longer than values, and neither is hidden / heads
         ("GPTBigCode", {"num_key_value_heads": None, "multi_query": True}),
         ("GPTBigCode", {"num_key_value_heads": None, "multi_query": False}),
+        ("JetMoe", {"kv_channels": 12, "num_experts_per_tok": 3}),
     ],
 )
 def test_a_configuration_tells_how_large_the_cache_is(tmp_path, family, settings):
