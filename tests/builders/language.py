@@ -90,6 +90,7 @@ OTHERS = {
     "gemma3": ("Gemma3", GEMMA),
     "gpt2": ("GPT2", GPT2),
     "phi3": ("Phi3", {}),
+    "phimoe-window": ("Phimoe", {"num_local_experts": 3, "sliding_window": 7}),
     "olmo2": ("Olmo2", {}),
     "granite": ("Granite", {"logits_scaling": 3.0, "residual_multiplier": 0.5}),
     "llama-yarn": ("Llama", rotary("yarn", factor=4.0, original_max_position_embeddings=16)),

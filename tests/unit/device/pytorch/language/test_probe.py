@@ -43,6 +43,14 @@ def test_what_is_not_said_is_the_usual():
     assert layer.attend == Attend(scale=pytest.approx(1 / 3), window=0, softcap=0.0)
 
 
+def test_a_window_that_only_the_mask_shows_counts():
+    """As in transformers' eager attention, to which a layer need not say it again."""
+    given = mask(sliding_window_causal_mask_function(8), local_size=8)
+    assert noted(given).attend.window == 8
+    with pytest.raises(Unsupported, match="another window than its mask, which shows 8"):
+        noted(given, sliding_window=None)
+
+
 @pytest.mark.parametrize(
     ("given", "options", "reason"),
     [

@@ -80,7 +80,8 @@ class Probe:
         if asked is None:
             raise Unsupported(f"{where} takes no mask that transformers' mask interface made")
         window = _window(where, asked)
-        if (options.get("sliding_window") or 0) != window:
+        # Without a word of it the mask decides, as in transformers' eager attention.
+        if (options.get("sliding_window", window) or 0) != window:
             raise Unsupported(f"{where} has another window than its mask, which shows {window}")
         idle = (None, False)
         unknown = sorted(
