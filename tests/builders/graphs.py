@@ -180,6 +180,44 @@ def controlled(start, end, ready, name):
     )
 
 
+def recurrent(width=4, names=("layers", "batch", "width")):
+    """Take x [batch, samples] and the state [2, batch, width] -> y [batch, 1], state_next.
+
+    An LSTM of one step, as Silero VAD is one: the state's halves are what it gives and its cell, of
+    dimensions with these names as far as the file tells of them.
+    """
+    kind, random = TensorProto.FLOAT, np.random.default_rng(5)
+    gates = [
+        (name, random.normal(size=shape).astype(np.float32))
+        for name, shape in (
+            ("w", (1, 4 * width, 1)),
+            ("r", (1, 4 * width, width)),
+            ("b", (1, 8 * width)),
+            ("v", (width, 1)),
+        )
+    ]
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["level"], axes=[1], keepdims=1),
+        helper.make_node("Unsqueeze", ["level", "zero"], ["steps"]),
+        helper.make_node("Split", ["state"], ["h", "c"], axis=0),
+        helper.make_node(
+            "LSTM",
+            ["steps", "w", "r", "b", "", "h", "c"],
+            ["", "h_next", "c_next"],
+            hidden_size=width,
+        ),
+        helper.make_node("Concat", ["h_next", "c_next"], ["state_next"], axis=0),
+        helper.make_node("Squeeze", ["h_next", "zero"], ["hidden"]),
+        helper.make_node("MatMul", ["hidden", "v"], ["y"]),
+    ]
+    return graph(
+        nodes,
+        [("x", kind, ["batch", "samples"]), ("state", kind, [2, "batch", width])],
+        [("y", kind, ["batch", 1]), ("state_next", kind, list(names))],
+        [*gates, ("zero", np.array([0]))],
+    )
+
+
 def history():
     """Take x [batch, length] and the state past -> y [batch]: the sum of all that came so far."""
     kind = TensorProto.FLOAT

@@ -8,6 +8,7 @@ from collections import Counter
 
 import ml_dtypes
 import numpy as np
+import onnxruntime
 import psutil
 import pytest
 import tritonclient.grpc as grpcclient
@@ -24,6 +25,7 @@ from builders.graphs import (
     history,
     history_of_means,
     parameters,
+    recurrent,
     write_model,
 )
 from builders.null_models import comes_true
@@ -68,6 +70,8 @@ sequence_batching {{
   state [ {{ input_name: "H__1" output_name: "OUTPUT__1" data_type: TYPE_FP32 dims: [ 1 ] }} ]
 }}
 """
+
+STACKED = "data_type: TYPE_FP32 dims: [ 2, 4 ]"
 
 
 def batching(scheduler, more=LONG, state=""):
@@ -124,6 +128,10 @@ def models(tmp_path_factory):
     growing = f"sequence_batching {{ {many} {LONG} state [ {{ {past} }} ] }}"
     write_model(models, "history", f"max_batch_size: 16 {ragged} {growing}", history())
     write_model(models, "means", f"max_batch_size: 16 {ragged} {growing}", history_of_means())
+    stacked = f'state [ {{ input_name: "state" output_name: "state_next" {STACKED} }} ]'
+    audio = f"max_batch_size: 16 {VALUE.replace('1', '-1', 1)}"
+    lstm = f"{audio} sequence_batching {{ {many} {LONG} {stacked} }}"
+    write_model(models, "recurrent", lstm, recurrent())
     shown = VALUE.replace("dims: [ 1 ] }", "dims: [ 5 ] }").replace("[ 5 ]", "[ 1 ]", 1)
     for name, types in TYPES.items():
         kinds = [
@@ -314,6 +322,23 @@ def test_states_of_growing_size_go_with_ragged_inputs(server, model, told):
             answers = steps.take(len(came))
             expected = {sequence: [told(values)] for sequence, values in came.items()}
             assert answers == {name: pytest.approx(value) for name, value in expected.items()}
+
+
+def test_a_state_may_have_the_batch_behind_another_dimension(server):
+    """As recurrent networks have it; what each sequence hears is what the file alone makes of it."""
+    generator = np.random.default_rng(6)
+    session = onnxruntime.InferenceSession(recurrent())
+    states = {sequence: np.zeros((2, 1, 4), np.float32) for sequence in range(1, 13)}
+    with Steps(server.grpc, "recurrent") as steps:
+        for number in range(5):
+            expected = {}
+            for sequence, state in states.items():
+                heard = generator.normal(size=3).astype(np.float32)
+                given = {"x": heard[None], "state": state}
+                told, states[sequence] = session.run(None, given)
+                expected[sequence] = [pytest.approx(told[0, 0], abs=1e-6)]
+                steps.send(sequence, heard, start=number == 0, end=number == 4)
+            assert steps.take(len(states)) == expected
 
 
 def test_the_direct_example_of_the_documentation(server):

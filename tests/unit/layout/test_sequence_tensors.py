@@ -128,3 +128,40 @@ def test_a_graph_without_a_signature_gets_what_is_declared():
     assert [item.name for item in layout.inputs] == ["x", "START", "END"]
     assert [item.name for item in layout.outputs] == ["y"]
     assert [state.input for state in layout.states] == ["h"]
+
+
+def stacked(given, following):
+    """Return a graph with a state whose ends have these dimensions, those with names free."""
+
+    def named(name, axes):
+        dims = tuple(axis if isinstance(axis, int) else -1 for axis in axes)
+        names = tuple("" if isinstance(axis, int) else axis for axis in axes)
+        return TensorSpec(name=name, dtype=DATA_TYPES["FP32"], dims=dims, axes=names)
+
+    inputs = (named("x", ("batch", 2)), named("h", given))
+    return Signature(
+        inputs=inputs, outputs=(named("y", ("batch", 2)), named("n", following)), axis_limits={}
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "following", "axis"),
+    [
+        (("batch", 2, 2), ("batch", 2, 2), 0),
+        ((2, "batch", 2), (2, "batch", 2), 1),
+        ((2, 2, "batch"), ("a", "b", "c"), 2),
+        (("a", "batch", "c"), ("d", "e", "f"), 1),
+        (("a", "b", "c"), ("d", "batch", "f"), 1),
+        (("", "", ""), ("", "", ""), 0),
+        ((8, 2, 2), (8, 2, 2), 0),
+        (("batch", "batch", 2), ("batch", 2, 2), 0),
+    ],
+)
+def test_where_a_state_has_the_batch_is_what_both_ends_leave_open(given, following, axis):
+    """Of several places the one with the batch's name is it, else the first."""
+    layout = build_layout(
+        config(states=(("h", "n", [2, 2]),)), stacked(given, following), static_shapes=False
+    )
+    (state,) = layout.states
+    assert state.axis == axis
+    assert state.of_rows(4, state.dims) == (2,) * axis + (4,) + (2,) * (2 - axis)

@@ -241,11 +241,12 @@ def test_states_are_kept_where_there_are_any():
         signature=SimpleNamespace(outputs=outputs),
     )
     declared = SimpleNamespace(name="y", lengths=("", "y_lengths"))
-    layout = SimpleNamespace(outputs=[declared])
+    placed = replace(STATE, axis=1)
+    layout = SimpleNamespace(outputs=[declared], states=(placed,))
     config = SimpleNamespace(sequence=BATCHING, max_batch_size=4, outputs=(declared,))
     model = SimpleNamespace(config=config, layout=layout, session=session)
     keep_states(model, print)
     model.config = SimpleNamespace(sequence=None)
     keep_states(model, print)
     named = {"batched": True, "hidden": ("n", "extra"), "on_lost": print}
-    assert kept == [(((STATE,), BATCHING.slots), named)]
+    assert kept == [(((placed,), BATCHING.slots), named)]

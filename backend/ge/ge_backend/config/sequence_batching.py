@@ -50,6 +50,8 @@ class State:
         dims: without the batch dimension; -1 where its size may change from step to step.
         initial_dims: the same with every size known: the shape at START.
         initial_file: the first value, raw and in C order; "" is all zeros (BYTES: empty strings).
+        axis: which dimension of the graph's tensors is the batch's, where they have one: an LSTM's
+            `[2, batch, 128]` is `dims` [2, 128] and axis 1.
     """
 
     input: str
@@ -58,6 +60,11 @@ class State:
     dims: Shape
     initial_dims: Shape
     initial_file: str = ""
+    axis: int = 0
+
+    def of_rows(self, rows: int, dims: Shape) -> Shape:
+        """Return the shape of so many rows of these sizes, as the graph has them."""
+        return (*dims[: self.axis], rows, *dims[self.axis :])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import State
 from ge_backend.errors import ConfigError
 from ge_backend.layout.freed_dims import opened_signature
-from ge_backend.layout.sequence_tensors import with_controls, without_states
+from ge_backend.layout.sequence_tensors import placed_states, with_controls, without_states
 from ge_backend.layout.validate import agreed_signature, counted_axis, generated_by, tensor_named
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
@@ -166,6 +166,7 @@ def build_layout(
     signature = opened_signature(config, signature, fixed_shapes)
     least_rows = _least_rows(config, signature)  # by the graph's names, before it gets others
     config = with_controls(config, signature)
+    states = placed_states(config, signature)
     signature = agreed_signature(config, without_states(config, signature))
     inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
@@ -189,7 +190,7 @@ def build_layout(
         ),
         outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
         concatenated=config.concatenate,
-        states=config.sequence.states if config.sequence is not None else (),
+        states=states,
         sizes=_declared_sizes(config, inputs),
         least=signature.axis_least,
         least_rows=least_rows,

@@ -6,14 +6,16 @@ signature, and the controls that it has are declared as inputs like any others.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ge_backend.config.model import ModelConfig, TensorConfig
 from ge_backend.config.sequence_batching import Control, State
 from ge_backend.errors import ConfigError
+from ge_backend.layout.validate import tensor_named
 from ge_backend.tensors import Signature, TensorSpec, agree
 
-__all__ = ["hidden_outputs", "with_controls", "without_states"]
+__all__ = ["hidden_outputs", "placed_states", "with_controls", "without_states"]
 
 
 def with_controls(config: ModelConfig, signature: Signature) -> ModelConfig:
@@ -47,7 +49,7 @@ def without_states(config: ModelConfig, signature: Signature) -> Signature:
             "learn: serve changes to another connection with every new set of buckets, and states "
             "stay with the old one; set the parameter 'learn' to record"
         )
-    for state in config.sequence.states:
+    for state in placed_states(config, signature):
         if any(tensor.name == state.input for tensor in config.inputs):
             raise ConfigError(
                 f"input {state.input!r} is a state of sequence_batching, too, which stays here and "
@@ -64,6 +66,35 @@ def without_states(config: ModelConfig, signature: Signature) -> Signature:
         inputs=tuple(spec for spec in signature.inputs if spec.name not in taken),
         outputs=tuple(spec for spec in signature.outputs if spec.name not in hidden),
     )
+
+
+def placed_states(config: ModelConfig, signature: Signature) -> tuple[State, ...]:
+    """Return the states, with the place that the batch has among their dimensions in the graph.
+
+    It is one that both ends leave open; of several the one that is called as the batch is in what
+    clients send, else the first. A file that says nothing has it in front.
+    """
+    if config.sequence is None or not config.max_batch_size:
+        return () if config.sequence is None else config.sequence.states
+    sent = [spec for spec in signature.inputs if tensor_named(config.inputs, spec.name)]
+    batch = {spec.axes[0] for spec in sent if spec.axes} - {""}
+    return tuple(
+        replace(state, axis=_batch_axis(state, signature, batch))
+        for state in config.sequence.states
+    )
+
+
+def _batch_axis(state: State, signature: Signature, batch: Collection[str]) -> int:
+    given, following = signature.input(state.input), signature.output(state.output)
+    ends = [spec for spec in (given, following) if spec is not None]
+    places = [
+        at
+        for at in range(len(state.dims) + 1)
+        if all(agree(replace(state, axis=at).of_rows(-1, state.dims), spec.dims) for spec in ends)
+        and all(spec.dims[at] < 0 for spec in ends)
+    ]
+    named = [at for at in places if any(spec.axes[at] in batch for spec in ends)]
+    return next(iter((*named, *places)), 0)
 
 
 def hidden_outputs(config: ModelConfig) -> tuple[str, ...]:
@@ -91,10 +122,10 @@ def _check(state: State, name: str, spec: TensorSpec | None, config: ModelConfig
             f"sequence_batching declares the state {name!r}, which the graph does not have; "
             "name an input and an output of the graph"
         )
-    skip = 1 if config.max_batch_size else 0
-    row = spec.dims[skip:]
-    if spec.dtype.name != state.dtype.name or not agree(row, state.dims):
+    batched = config.max_batch_size > 0
+    whole = state.of_rows(-1, state.dims) if batched else state.dims
+    if spec.dtype.name != state.dtype.name or not agree(whole, spec.dims):
         raise ConfigError(
             f"state {name!r} is declared as {state.dtype.name} {list(state.dims)}; the graph has "
-            f"{spec.describe()}" + (", batch dimension included" if skip else "")
+            f"{spec.describe()}" + (", batch dimension included" if batched else "")
         )

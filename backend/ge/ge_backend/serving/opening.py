@@ -154,7 +154,7 @@ def keep_states(model: ShapedModel, on_lost: Callable[[], None]) -> None:
     batching = model.config.sequence
     if batching is not None and batching.states:
         model.session.keep_states(
-            batching.states,
+            model.layout.states,
             batching.slots,
             batched=model.config.max_batch_size > 0,
             hidden=_hidden(model),

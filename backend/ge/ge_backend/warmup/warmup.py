@@ -150,14 +150,18 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
     """
     sizes = bucket[1:] + tuple(_modest(layout, name) for name in layout.matched)
 
-    def prepared(name: str, dtype: DataType, row: Shape, fill: float) -> PrepareInput:
-        shape = (bucket[0], *row) if layout.batched else row
+    def prepared(name: str, dtype: DataType, shape: Shape, fill: float) -> PrepareInput:
         return PrepareInput(name=name, dtype=dtype.name, shape=shape, fill=fill)
 
+    def of_state(state: State) -> Shape:
+        row = tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
+        return state.of_rows(bucket[0], row) if layout.batched else row
+
+    batch = bucket[:1] if layout.batched else ()
     return (
-        *(prepared(state.input, state.dtype, _state_row(state), 0) for state in layout.states),
+        *(prepared(state.input, state.dtype, of_state(state), 0) for state in layout.states),
         *(
-            prepared(item.name, item.dtype, item.row_shape(sizes), _fill(item, sizes))
+            prepared(item.name, item.dtype, batch + item.row_shape(sizes), _fill(item, sizes))
             for item in layout.inputs
         ),
     )
@@ -167,10 +171,6 @@ def _modest(layout: Layout, name: str) -> int:
     """Return the only size of an axis, or a guess that the graph takes."""
     size = min(MATCHED_SIZE, layout.limits.get(name, MATCHED_SIZE))
     return layout.sizes.get(name, max(size, layout.least.get(name, 1)))
-
-
-def _state_row(state: State) -> Shape:
-    return tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
 
 
 def _fill(item: InputLayout, sizes: Shape) -> float:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,14 @@ class Growing(torch.nn.Module):
     def forward(self, x, h, past):
         total = x + h
         return total, total.clone(), torch.cat([past, x], 1)
+
+
+class Stacked(torch.nn.Module):
+    """y is x + the first half of h, h_next is x + h."""
+
+    def forward(self, x, h):
+        total = x + h
+        return total[0] * 1, total
 
 
 @pytest.fixture(params=["fake", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -332,3 +341,24 @@ def test_rows_move_as_what_an_npu_moves_on_its_ai_core(dtype, width, moved, alig
         vendor.synchronize()
     assert kinds == [moved] * 3
     assert torch.equal(given["x"], result)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_states_with_the_batch_inside_stay_on_the_device(vendor, tmp_path, mode):
+    """Of a bucket that is captured and of others: each row is in as many parts as lie before it."""
+    batch, path = torch.export.Dim("batch", min=1, max=64), tmp_path / "model.pt2"
+    examples = torch.zeros(2, WIDTH), torch.zeros(5, 2, WIDTH)
+    program = torch.export.export(Stacked(), examples, dynamic_shapes=({0: batch}, {1: batch}))
+    known = {"inputs": ["x", "h"], "outputs": ["y", "h_next"]}
+    torch.export.save(program, str(path), extra_files={"ge_names.json": json.dumps(known)})
+    source = GraphSource.of(path, options=(("torch.mode", mode),))
+    graph = AcceleratorGraph(source, Streams(vendor))
+    graph.prepare({"x": np.zeros((2, WIDTH), np.float32), "h": np.zeros((5, 2, WIDTH), np.float32)})
+    layout = state_layout(replace(state("h", (5, WIDTH)), axis=1))
+    with contextlib.closing(open_states(graph, layout)) as slots:
+        assert slots.on_device == ("h",)
+        assert step(slots, [1, 10], [2, 0], starting=[2, 0]) == [1, 10]
+        assert step(slots, [1, 1], [0, 2]) == [11, 2]
+        assert step(slots, [1], [0], rows=2) == [12]
+        assert step(slots, [1], [2]) == [3]
+    graph.close()

@@ -1,6 +1,7 @@
 """State in host memory: gathered, run, kept."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,3 +182,23 @@ def test_a_state_of_another_shape_or_type_is_refused():
 class Nothing:
     def run(self, inputs, outputs, *, exclusive):
         return {}
+
+
+class Stacked:
+    """h_next = h + x, of which each row is a place of the second dimension."""
+
+    def run(self, inputs, outputs, *, exclusive):
+        assert inputs["h"].flags.c_contiguous
+        total = inputs["h"] + inputs["x"][None, :, :]
+        return {"y": total.sum(axis=0), "h_next": total}
+
+
+@pytest.mark.parametrize("varies", [False, True])
+def test_a_state_may_have_the_batch_behind_its_first_dimension(varies):
+    """Each sequence's part of `[2, batch, 3]` is its own, also where there are two rows."""
+    kept = state((2, -1) if varies else (2, 3), initial_dims=(2, 3))
+    slots = slots_of(Stacked(), replace(kept, axis=1), count=4)
+    run(slots, [[1] * 3, [10] * 3], [2, 0], starting=[2, 0])
+    results, shapes = run(slots, [[5] * 3, [2] * 3], [0, 2])
+    assert results["y"].tolist() == [[30] * 3, [6] * 3]
+    assert shapes == ({"h": (2, 3)} if varies else {})

@@ -161,3 +161,25 @@ def test_states_that_were_given_back_are_not_used():
     states.close()
     with pytest.raises(GraphFailed, match="given back"):
         step(states, [1], [0], starting=[0])
+
+
+class Stacked(Graph):
+    """h_next = h + x in both halves of `[2, batch, 16]`, y = the second half."""
+
+    def run(self, inputs, outputs, *, exclusive):
+        total = inputs["h"] + inputs["x"]
+        return {"y": total[1], "h_next": total, "n_next": inputs["n"] + 1}
+
+
+@pytest.mark.parametrize("memory", [None, Memory()], ids=["host", "device"])
+def test_a_state_with_the_batch_inside_goes_on_from_its_own_parts(memory):
+    """They are copied one by one where each is as long as the device's memory asks."""
+    stacked = replace(state("h", 16), dims=(2, 16), initial_dims=(2, 16), axis=1)
+    states = StateStore(Stacked(memory), state_layout(stacked, state("n", 1)), memory)
+    assert states.on_device == (() if memory is None else ("h",))
+    assert step(states, [1, 10], [2, 0], starting=[2, 0]) == [1, 10]
+    assert step(states, [1, 1, 1, 1], [0, 2]) == [11, 2]
+    assert step(states, [5], [2], starting=[2]) == [5]
+    states.close()
+    short = replace(stacked, dims=(16, 2), initial_dims=(16, 2))
+    assert StateStore(Stacked(memory), state_layout(short), memory).on_device == ()

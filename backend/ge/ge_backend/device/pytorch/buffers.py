@@ -81,6 +81,7 @@ class RowNumbers:
     """Numbers of rows on the device, for one run at a time, at most as many as it has room for."""
 
     def __init__(self, vendor: Vendor, room: int) -> None:
+        self.room = room
         self._vendor = vendor
         self._sent = vendor.pinned(room * INDEX.itemsize).view(INDEX)
         self._there = vendor.empty(room * INDEX.itemsize).view(INDEX)
@@ -162,7 +163,7 @@ class BoundCopies:
         numbers = [_row_numbers(item.copies) for item in inputs]
         put = self._vendor.puts_rows
         numbers += [_row_numbers(item.copies) if put else () for item in outputs]
-        if not any(numbers):
+        if not 0 < sum(map(len, numbers)) <= self._numbers.room:  # rows that are cut have more
             return [None for _ in items]
         there = self._numbers.upload(list(itertools.chain.from_iterable(numbers)))
         parts = there.split([len(some) for some in numbers])

@@ -44,7 +44,13 @@ class HostStates:
     def gather(self, slots: Sequence[int], starting: Sequence[int], rows: int) -> dict[str, Array]:
         """Return the inputs of a run that are states; as `StateStore.run`."""
         found = {name: kept.gather(slots, starting, rows) for name, kept in self._kept.items()}
-        return found if self._layout.batched else {name: value[0] for name, value in found.items()}
+        if not self._layout.batched:
+            return {name: value[0] for name, value in found.items()}
+        for state in self._layout.states:
+            found[state.input] = np.ascontiguousarray(
+                np.moveaxis(found[state.input], 0, state.axis)
+            )
+        return found
 
     def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
         """Keep the outputs of a run that are states; return one row's shape of those that vary.
@@ -63,7 +69,10 @@ class HostStates:
         values = results.get(state.output)
         if values is None:
             raise GraphFailed(f"the graph has no output {state.output!r}, which is a state's")
-        values = values if self._layout.batched else values[None]
+        if not self._layout.batched:
+            values = values[None]
+        elif values.ndim == len(state.dims) + 1:
+            values = np.moveaxis(values, state.axis, 0)
         fits = agree(state.dims, values.shape[1:])
         if not fits or len(values) < len(slots) or values.dtype != state.dtype.numpy:
             raise GraphFailed(

@@ -7,6 +7,7 @@ own stream, so that nothing of it crosses the bus.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -151,16 +152,16 @@ class _DeviceStates:
         inputs, outputs = {}, {}
         for kept in self._kept:
             state = kept.state
-            shape = (rows, *state.dims) if self._layout.batched else state.dims
+            shape = state.of_rows(rows, state.dims) if self._layout.batched else state.dims
             taken = [0 if slot in starting else kept.initial + slot for slot in slots]
             taken += [row % kept.initial for row in range(rows - len(slots))]
             inputs[state.input] = BoundTensor(
-                dtype=state.dtype, shape=shape, copies=kept.copies(taken)
+                dtype=state.dtype, shape=shape, copies=kept.copies(taken, rows)
             )
             outputs[state.output] = BoundTensor(
                 dtype=state.dtype,
                 shape=shape,
-                copies=kept.copies([kept.initial + slot for slot in slots]),
+                copies=kept.copies([kept.initial + slot for slot in slots], rows),
             )
         return Bound(inputs=inputs, outputs=outputs, hidden=self._layout.hidden)
 
@@ -180,10 +181,16 @@ class _Kept:
     stride: int
     initial: int
 
-    def copies(self, numbers: Sequence[int]) -> tuple[Copy, ...]:
-        """Return what connects a tensor's rows to the rows of these numbers."""
+    def copies(self, numbers: Sequence[int], rows: int) -> tuple[Copy, ...]:
+        """Return what connects a tensor's first rows, of so many, to the rows of these numbers.
+
+        What lies in front of the batch's dimension cuts each row into parts.
+        """
+        parts = _parts(self.state)
+        size = self.nbytes // parts
         return tuple(
-            Copy(row * self.nbytes, self.buffer, number * self.stride, self.nbytes)
+            Copy((part * rows + row) * size, self.buffer, number * self.stride + part * size, size)
+            for part in range(parts)
             for row, number in enumerate(numbers)
         )
 
@@ -204,4 +211,9 @@ def _kept(store: BufferStore, state: State, layout: StateLayout) -> _Kept:
 def _stays(state: State, layout: StateLayout, memory: BufferMemory) -> bool:
     """Whether a state can be copied row by row on the device."""
     nbytes = row_bytes(state)
-    return nbytes > 0 and not (layout.batched and nbytes % memory.alignment)
+    return nbytes > 0 and not (layout.batched and nbytes // _parts(state) % memory.alignment)
+
+
+def _parts(state: State) -> int:
+    """Return into how many parts the dimensions in front of the batch's cut each row."""
+    return math.prod(state.dims[: state.axis])
