@@ -181,10 +181,10 @@ def controlled(start, end, ready, name):
 
 
 def recurrent(width=4, names=("layers", "batch", "width")):
-    """Take x [batch, samples] and the state [2, batch, width] -> y [batch, 1], state_next.
+    """Take x [batch, samples], rate [] and the state [2, batch, width] -> y [batch, 1], state_next.
 
     An LSTM of one step, as Silero VAD is one: the state's halves are what it gives and its cell, of
-    dimensions with these names as far as the file tells of them.
+    dimensions with these names as far as the file tells of them. All samples count times the rate.
     """
     kind, random = TensorProto.FLOAT, np.random.default_rng(5)
     gates = [
@@ -197,7 +197,9 @@ def recurrent(width=4, names=("layers", "batch", "width")):
         )
     ]
     nodes = [
-        helper.make_node("ReduceMean", ["x"], ["level"], axes=[1], keepdims=1),
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Cast", ["rate"], ["factor"], to=kind),
+        helper.make_node("Mul", ["mean", "factor"], ["level"]),
         helper.make_node("Unsqueeze", ["level", "zero"], ["steps"]),
         helper.make_node("Split", ["state"], ["h", "c"], axis=0),
         helper.make_node(
@@ -212,7 +214,11 @@ def recurrent(width=4, names=("layers", "batch", "width")):
     ]
     return graph(
         nodes,
-        [("x", kind, ["batch", "samples"]), ("state", kind, [2, "batch", width])],
+        [
+            ("x", kind, ["batch", "samples"]),
+            ("state", kind, [2, "batch", width]),
+            ("rate", TensorProto.INT64, []),
+        ],
         [("y", kind, ["batch", 1]), ("state_next", kind, list(names))],
         [*gates, ("zero", np.array([0]))],
     )

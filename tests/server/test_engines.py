@@ -2,6 +2,7 @@
 
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import TABLE, VOCABULARY, WIDTH, graph, masked_mean, parameters, write_model
+from builders.graphs import scaled as scaled_by
 from builders.metrics import metric
 from builders.null_models import comes_true
 from ge_backend.tritonserver.installation import find_server
@@ -38,6 +40,17 @@ max_batch_size: 8
 input [ { name: "x" data_type: TYPE_FP32 dims: [ -1, 80 ] allow_ragged_batch: true } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 dynamic_batching { }
+"""
+
+SCALED_IO = """
+max_batch_size: 8
+input [
+  { name: "x" data_type: TYPE_FP32 dims: [ 3 ] },
+  { name: "scale" data_type: TYPE_FP32 dims: [ 1 ] optional: true }
+]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+dynamic_batching { max_queue_delay_microseconds: 200000 preferred_batch_size: 8 }
+parameters { key: "generate.scale" value { string_value: "3" } }
 """
 
 
@@ -104,6 +117,8 @@ def server(tmp_path_factory):
         write_model(
             models, f"open_{engine}", MEAN_IO + parameters(engine=engine), mean_of_features()
         )
+        write_model(models, f"rows_{engine}", SCALED_IO + parameters(engine=engine), scaled_by())
+        write_model(models, f"whole_{engine}", parameters(engine=engine), scaled_by())
     options = ServerOptions(
         repositories=(models,), log_file=tmp_path_factory.mktemp("log") / "server.log"
     )
@@ -195,3 +210,26 @@ def test_an_output_without_dimensions_does_not_keep_the_others_from_being_served
     assert [item["name"] for item in config["output"]] == ["y"]
     x = np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(infer(client, "onnx_scalar", x=x), 2 * x)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_an_input_without_dimensions_is_one_for_all_rows_of_a_run(server, client, engine):
+    """Requests with equal values share runs, and each gets its own; nobody has to send a number."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    expected = [2, 3, 2, 0.5, None, 3, None, 7]
+    with ThreadPoolExecutor(len(expected)) as clients:
+        answers = clients.map(
+            lambda scale: scaled_rows(client, f"rows_{engine}", x, scale), expected
+        )
+        for scale, answer in zip(expected, answers, strict=True):
+            np.testing.assert_allclose(answer, x * (3 if scale is None else scale))
+    with pytest.raises(InferenceServerException, match="'scale' differs between the rows"):
+        infer(client, f"rows_{engine}", x=x, scale=np.array([[1], [2]], np.float32))
+    answer = infer(client, f"whole_{engine}", x=x, scale=np.array([4], np.float32))
+    np.testing.assert_allclose(answer, 4 * x)
+
+
+def scaled_rows(client, model, x, scale):
+    """Ask for x times scale, which is sent with each row where there is one."""
+    given = {} if scale is None else {"scale": np.full((len(x), 1), scale, np.float32)}
+    return infer(client, model, x=x, **given)

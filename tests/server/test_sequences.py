@@ -129,7 +129,7 @@ def models(tmp_path_factory):
     write_model(models, "history", f"max_batch_size: 16 {ragged} {growing}", history())
     write_model(models, "means", f"max_batch_size: 16 {ragged} {growing}", history_of_means())
     stacked = f'state [ {{ input_name: "state" output_name: "state_next" {STACKED} }} ]'
-    audio = f"max_batch_size: 16 {VALUE.replace('1', '-1', 1)}"
+    audio = f"max_batch_size: 16 {VALUE.replace('1', '-1', 1)}" + parameters(generate__rate="2")
     lstm = f"{audio} sequence_batching {{ {many} {LONG} {stacked} }}"
     write_model(models, "recurrent", lstm, recurrent())
     shown = VALUE.replace("dims: [ 1 ] }", "dims: [ 5 ] }").replace("[ 5 ]", "[ 1 ]", 1)
@@ -334,7 +334,7 @@ def test_a_state_may_have_the_batch_behind_another_dimension(server):
             expected = {}
             for sequence, state in states.items():
                 heard = generator.normal(size=3).astype(np.float32)
-                given = {"x": heard[None], "state": state}
+                given = {"x": heard[None], "state": state, "rate": np.array(2)}
                 told, states[sequence] = session.run(None, given)
                 expected[sequence] = [pytest.approx(told[0, 0], abs=1e-6)]
                 steps.send(sequence, heard, start=number == 0, end=number == 4)

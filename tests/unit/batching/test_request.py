@@ -202,3 +202,21 @@ def test_what_is_too_short_is_refused_where_it_is_not_padded():
     said = "axis 'k' of 'x' is 2 long; the model takes at least 4"
     with pytest.raises(InvalidRequest, match=said):
         check_request(0, given, layout)
+
+
+RATE = item("rate", (1,), (-1,), ("",), common=())
+
+
+def test_requests_run_together_only_with_equal_values_of_what_a_run_has_one_of():
+    """Texts among them; the rows of a request have to agree."""
+    layout = layout_of(item("x"), RATE)
+
+    def key(*rates):
+        x = zeros(len(rates), 3)
+        return check_request(0, {"x": x, "rate": np.array(rates)[:, None]}, layout).key
+
+    assert key(8) == key(8, 8) != key(16)
+    with pytest.raises(InvalidRequest, match=r"'rate' differs between the rows of this request"):
+        key(8, 16)
+    whole = layout_of(item("x", (-1,)), RATE, batched=False)
+    assert check_request(0, {"x": zeros(3), "rate": zeros(1)}, whole).common == ()

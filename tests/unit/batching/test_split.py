@@ -118,7 +118,13 @@ def test_splitting_what_was_staged_gives_back_every_request(batch, table, dynami
 
 
 def expected(item, request, layout):
-    """What a request sent, or what is made for it when it did not."""
+    """What a request sent, or what is made for it when it did not; one value is `[1]`."""
+    if not (layout.batched or item.dims):
+        return sent(item, request, layout).reshape(1)
+    return sent(item, request, layout)
+
+
+def sent(item, request, layout):
     if item.name in request.tensors:
         return request.tensors[item.name]
     batch = (request.rows,) if layout.batched else ()

@@ -248,3 +248,34 @@ def test_the_latest_deadline_counts_unless_a_request_has_none():
 
     assert deadline(5, 7) == 7
     assert deadline(5, 0) == 0
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,)])
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_has_no_rows_is_written_once(shape, batched):
+    """Whatever the number of rows, as the graph has it."""
+    size = int(np.prod(shape))
+    rate = item("rate", (size,), (-1,), dtype="INT64", common=shape)
+    layout = layout_of(item("x", (1,), (-1,)), rate, axes=(), batched=batched)
+    rows = (2,) if batched else ()
+    tensors = {
+        "x": np.ones((*rows, 1), np.int64),
+        "rate": np.broadcast_to(np.arange(size) + 7, (*rows, size)),
+    }
+    spans = [(0, 0, 2 if batched else 1)]
+    inputs, *_ = staged(layout, [tensors], spans, (4,) if batched else (1,))
+    np.testing.assert_array_equal(inputs["rate"], np.arange(size).reshape(shape) + 7)
+
+
+def test_an_input_that_is_a_number_holds_it():
+    """With rows and without."""
+    made = {"made": "number", "number": 5.0}
+    layout = layout_of(
+        item("x", (1,), (-1,)),
+        item("a", (2,), (-1,), **made),
+        item("b", (), (), common=(), **made),
+        axes=(),
+    )
+    inputs, *_ = staged(layout, [{"x": np.ones((1, 1), np.int64)}], [(0, 0, 1)], (2,))
+    assert inputs["a"].tolist() == [[5, 5], [5, 5]]
+    assert inputs["b"].tolist() == 5

@@ -341,7 +341,7 @@ def test_options_of_the_engine_keep_their_whole_keys():
     ("key", "value", "words"),
     [
         ("pad.x", "zero", "pad.x"),
-        ("generate.x", "noise", "mask, lengths, positions, zeros"),
+        ("generate.x", "noise", "mask, lengths, positions, zeros, lengths:<axis>, or a number"),
         ("buckets", "sizes.json", "file:NAME"),
         ("buckets", "file:", "file:NAME"),
     ],

@@ -98,3 +98,20 @@ def test_what_cannot_be_cut_has_no_smaller_inputs():
     assert smaller_inputs({"x": np.zeros((9,))}, signature(x=("",))) == []
     assert smaller_inputs({"y": np.zeros((9,))}, signature(x=("batch",))) == []
     assert smaller_inputs({"x": np.zeros((9, 9))}, signature(x=("batch",))) == []
+
+
+def test_what_has_no_dimensions_stays_an_array():
+    """An engine takes no number of numpy's own."""
+    specs = [("x", (-1,), ("batch",)), ("rate", (), ())]
+    signature = Signature(
+        inputs=tuple(
+            TensorSpec(name=name, dtype=DATA_TYPES["FP32"], dims=dims, axes=axes)
+            for name, dims, axes in specs
+        ),
+        outputs=(),
+        axis_limits={},
+    )
+    given = {"x": np.zeros(32, np.float32), "rate": np.array(3, np.float32)}
+    made = smaller_inputs(given, signature)
+    assert [one["x"].shape for one in made] == [(2,), (8,)]
+    assert all(isinstance(one["rate"], np.ndarray) for one in made)

@@ -158,12 +158,18 @@ def test_rows_that_are_compared_with_each_other_are_not_batched(caplog):
     assert complete([vectors], [similarities], parameters=named)["max_batch_size"] == 32
 
 
-def test_a_scalar_cannot_be_declared_without_a_batch_dimension():
-    """The host's own words for it are about a reshape that nobody wrote."""
-    with pytest.raises(
-        ConfigError, match="input 'k' of the graph is a scalar, or its shape is not in"
-    ):
-        complete([spec("k", "INT64", (), ())], [OUT])
+@pytest.mark.parametrize("made", [False, True])
+def test_a_scalar_is_one_value_without_a_batch_dimension(made):
+    """The host knows none and takes no reshape there; where it is made, nobody has to send it."""
+    said = {"parameters": {"generate.k": {"string_value": "3"}}} if made else {}
+    config = complete([spec("k", "INT64", (), ()), IDS], [OUT], **said)
+    assert config["max_batch_size"] == 0
+    assert config["input"][0] == {
+        "name": "k",
+        "data_type": "TYPE_INT64",
+        "dims": [1],
+        "optional": made,
+    }
 
 
 SCALE = spec("logit_scale", "FP32", (), ())

@@ -492,3 +492,70 @@ def test_concatenation_is_refused_where_shapes_are_static():
     config = config_of(inputs=[ragged("x")], batch_input=[COUNTS])
     with pytest.raises(ConfigError, match="static shapes; set the parameter 'ragged' to pad"):
         build_layout(config, signature, static_shapes=True)
+
+
+SCALED = graph(
+    [
+        spec("x", (-1, -1), ("batch", "length")),
+        spec("rate", (), dtype="INT64"),
+        spec("three", (3,)),
+    ],
+    [spec("y", (-1, -1), ("batch", "length")), spec("loss", ())],
+)
+RATE, THREE = tensor("rate", [1], "TYPE_INT64"), tensor("three", [3])
+
+
+def scaled(*inputs, outputs=(), rows=4, **made):
+    config = config_of(
+        inputs=[tensor("x", [-1] if rows else [-1, -1]), *inputs],
+        outputs=list(outputs) or [tensor("y", [-1] if rows else [-1, -1])],
+        max_batch_size=rows,
+        parameters={f"generate.{name}": number for name, number in made.items()},
+    )
+    return build_layout(config, SCALED, static_shapes=False)
+
+
+def test_an_input_without_rows_is_one_for_all_of_a_run():
+    """Clients send it row by row; one value or several, and nothing of it is padded."""
+    inputs = by_name(scaled(RATE, THREE).inputs)
+    assert [inputs[name].common for name in ("x", "rate", "three")] == [None, (), (3,)]
+    assert [inputs[name].dims for name in ("rate", "three")] == [(1,), (3,)]
+    assert inputs["x"].shape((2,), (5,)) == (2, 5)
+    assert [inputs[name].shape((2,), (5,)) for name in ("rate", "three")] == [(), (3,)]
+
+
+def test_a_scalar_is_one_value_for_the_host_where_there_are_no_rows():
+    """An input as an output: the host knows no tensors without dimensions."""
+    layout = scaled(RATE, THREE, outputs=[tensor("loss", [1])], rows=0)
+    inputs = by_name(layout.inputs)
+    assert (inputs["rate"].dims, inputs["rate"].common) == ((1,), ())
+    assert (inputs["three"].dims, inputs["three"].common) == ((3,), None)
+    assert layout.outputs[0].dims == ()
+
+
+def test_an_input_may_be_a_number():
+    """Of its own type, for all of it; one that it cannot hold is refused."""
+    inputs = by_name(scaled(THREE, rate="16000").inputs)
+    assert (inputs["rate"].made, inputs["rate"].number, inputs["rate"].common) == (
+        "number",
+        16000.0,
+        (),
+    )
+    assert by_name(scaled(rate="1", three="0.5").inputs)["three"].number == 0.5
+    with pytest.raises(ConfigError, match=r"'generate.rate' is 0.5, which INT64 cannot hold"):
+        scaled(THREE, rate="0.5")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "rate", "dims": [2]}, r"it is a scalar.*declare one value as dims: \[ 1 \], or"),
+        ({"name": "three", "dims": [1]}, r"declared whole, dims: \[3\]"),
+    ],
+)
+def test_an_input_without_rows_that_is_declared_otherwise_is_refused(given, message):
+    """It says how it would be taken."""
+    rest = [one for one in (RATE, THREE) if one["name"] != given["name"]]
+    old = next(one for one in (RATE, THREE) if one["name"] == given["name"])
+    with pytest.raises(ConfigError, match=message):
+        scaled(*rest, {**old, **given})

@@ -41,6 +41,7 @@ class Request:
         starting: the state starts with its initial value.
         states: the shape of each state as it is now, where its size varies.
         wanted: the outputs that the client asked for; empty: all.
+        common: the values of inputs that a run has only one of.
     """
 
     index: int
@@ -56,11 +57,12 @@ class Request:
     states: tuple[Shape, ...] = ()
     on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
+    common: tuple[object, ...] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What requests of one sub-batch have in common: matched sizes, states, inputs left out."""
-        return (self.matched, self.omitted, self.states)
+        """What requests of one sub-batch have in common: sizes, states, inputs left out, values."""
+        return (self.matched, self.omitted, self.states, self.common)
 
 
 def check_request(  # noqa: PLR0913 - what the host says of a request
@@ -82,6 +84,7 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
     rows = -1
     sizes = [-1] * (len(layout.axes) + len(layout.matched))
     unsent: list[InputLayout] = []
+    common: list[object] = []
     for item in layout.inputs:
         array: Tensor | None = tensors.get(item.name)
         if array is None:
@@ -91,6 +94,8 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         else:
             rows = _rows(item, array, rows, layout)
             _measure(item, array, sizes, layout)
+            if item.common is not None and layout.batched:
+                common.append((item.name, _one_value(item, tensors[item.name])))
     omitted = tuple([item.name for item in unsent if _omitted(item, sizes, layout)])
     if rows < 0:
         raise InvalidRequest("the request has no input that tells its batch size; send one")
@@ -108,7 +113,19 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         cancelled=cancelled,
         on_device=on_device,
         wanted=wanted,
+        common=tuple(common),
     )
+
+
+def _one_value(item: InputLayout, array: Array) -> object:
+    """Return what all rows of an input hold that a run has one of."""
+    rows = array.reshape(len(array), -1).tolist()
+    if any(row != rows[0] for row in rows):
+        raise InvalidRequest(
+            f"input {item.name!r} differs between the rows of this request, and the model has one "
+            "for all; send rows that differ in it as requests of their own"
+        )
+    return tuple(rows[0])
 
 
 def _omitted(item: InputLayout, sizes: list[int], layout: Layout) -> bool:

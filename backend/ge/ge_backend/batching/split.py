@@ -97,8 +97,10 @@ def _rows(
 ) -> list[Array]:
     """Return an output's part for each span: its rows, cut to the request's own sizes.
 
-    The ellipsis keeps an output without dimensions an array.
+    One value without dimensions, which the host does not know, is `[1]`.
     """
+    if not (layout.batched or output.dims):
+        return [array.reshape(1)]
     padded = len(layout.axes)
     cut = [axis if axis < padded else -1 for axis in output.axes]
     while cut and cut[-1] < 0:
@@ -109,7 +111,7 @@ def _rows(
         end = at + span.count
         sizes = requests[span.request].sizes
         corner = tuple([slice(sizes[axis] if axis >= 0 else None) for axis in cut])
-        where = (slice(at, end), *corner) if layout.batched else (*corner, ...)
+        where = (slice(at, end), *corner) if layout.batched else corner
         parts.append(array[where])
         at = end
     return parts

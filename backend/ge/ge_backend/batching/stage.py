@@ -78,7 +78,7 @@ def sub_batch_shapes(
         if item.source:
             shape = batch_shape(item, sources(item.source, sub_batch, requests))
         else:
-            shape = batch + item.row_shape(sizes)
+            shape = item.shape(batch, sizes)
         if item.name in first.on_device:
             gathered.append(gather_input(item, shape, sub_batch, requests))
             continue
@@ -207,6 +207,14 @@ def _write(
     if item.source:
         write_batch(target, item, sources(item.source, sub_batch, requests))
         return
+    if item.common is not None:
+        first = requests[sub_batch.spans[0].request]
+        given = first.tensors.get(item.name)
+        if given is not None:
+            target[...] = (given[0] if layout.batched else given).reshape(target.shape)
+        else:
+            _make(target[np.newaxis], item, first)
+        return
     lines = target if layout.batched else target[np.newaxis]
     sizes = sub_batch.bucket[1:]
     if any(requests[span.request].sizes != sizes for span in sub_batch.spans):
@@ -241,7 +249,7 @@ def _make(block: Array, item: InputLayout, request: Request) -> None:
     elif item.made == "positions":
         _store(block, np.arange(block.shape[-1]), item)
     else:
-        block[...] = 0
+        block[...] = item.number
 
 
 def _store(block: Array, values: Array, item: InputLayout) -> None:

@@ -79,7 +79,8 @@ def _grid(buckets: Sequence[InputShapes], layout: Layout, explain: Explain) -> B
 def _bucket(shapes: InputShapes, layout: Layout, explain: Explain) -> Bucket:
     skip = int(layout.batched)
     rows, sizes = 1, [0] * len(layout.axes)
-    given = [(item, shapes[item.name]) for item in layout.inputs if item.name in shapes]
+    by_row = [item for item in layout.inputs if item.common is None]
+    given = [(item, shapes[item.name]) for item in by_row if item.name in shapes]
     for item, shape in given:
         rows = shape[0] if skip and shape else 1
         for size, axis in zip(shape[skip:], item.axes, strict=False):

@@ -9,6 +9,7 @@ The tables of keys are in `settings.py`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -530,16 +531,19 @@ def _home() -> Path | None:
 
 GENERATORS = ("mask", "lengths", "positions", "zeros")
 LENGTHS_OF = "lengths:"  # and the name of an axis
+NUMBER = "number:"  # and the number, as it is read
 
 
 def _generator(key: str, text: str) -> str:
     text = text.strip()
-    if text not in GENERATORS and not text.startswith(LENGTHS_OF):
-        raise ConfigError(
-            f"parameter 'generate.{key}' is {text!r}; expected one of {', '.join(GENERATORS)}, or "
-            f"{LENGTHS_OF}<axis>"
-        )
-    return text
+    if text in GENERATORS or text.startswith(LENGTHS_OF):
+        return text
+    with contextlib.suppress(ValueError):
+        return f"{NUMBER}{float(text)!r}"
+    raise ConfigError(
+        f"parameter 'generate.{key}' is {text!r}; expected one of {', '.join(GENERATORS)}, "
+        f"{LENGTHS_OF}<axis>, or a number"
+    )
 
 
 def _tensor(block: Mapping[str, Any], what: str) -> TensorConfig:

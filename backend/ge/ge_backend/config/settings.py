@@ -366,8 +366,9 @@ FAMILIES: tuple[Family, ...] = (
         placeholder="input",
         help="An input of the graph that the backend makes when the client does not send it: "
         "`mask` (1 for real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` "
-        "where several axes are padded), `positions` (0, 1, 2, …) or `zeros`. Well-known names "
-        "(attention_mask, input_mask, input_lengths, position_ids, token_type_ids) need no entry.",
+        "where several axes are padded), `positions` (0, 1, 2, …), `zeros`, or a number that fills "
+        "it, such as a sampling rate: `16000`. Well-known names (attention_mask, input_mask, "
+        "input_lengths, position_ids, token_type_ids) need no entry.",
     ),
     Family(
         prefix="axes.",

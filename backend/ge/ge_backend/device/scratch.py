@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from typing import Any
 
 from ge_backend.device.arrays import ShapesKey, shapes_key
 from ge_backend.tensors import Array, Shape, Signature
@@ -63,8 +64,9 @@ def smaller_inputs(inputs: Mapping[str, Array], signature: Signature) -> list[di
     return sorted(made, key=lambda one: sum(array.size for array in one.values()))
 
 
-def _corner(axes: tuple[str, ...], cut: Mapping[str, int]) -> tuple[slice, ...]:
-    return tuple(slice(cut.get(axis)) for axis in axes)
+def _corner(axes: tuple[str, ...], cut: Mapping[str, int]) -> tuple[Any, ...]:
+    """Return an index that is a view; without the ellipsis one value would be no array."""
+    return (*[slice(cut.get(axis)) for axis in axes], ...)
 
 
 def _covers(known: ShapesKey, key: ShapesKey) -> bool:

@@ -136,6 +136,7 @@ def _stays(writer: Place, output: str, reader: Place, name: str) -> bool:
         and not _reshaped(reader.inputs.get(name))
         and _by_rows(given, writer.layout)
         and not taken.source
+        and taken.common is None
         and given.dtype == taken.dtype
         and _fits(given, taken, reader.memory.alignment)
     )

@@ -80,7 +80,8 @@ def _served(outputs: Sequence[TensorSpec]) -> list[TensorSpec]:
     if others and not served:
         raise ConfigError(
             f"the graph's outputs ({others}) are scalars, or their shapes are not in the file; the "
-            "host knows none: give one of them a dimension in the graph"
+            "host knows none: with max_batch_size: 0 declare one as dims: [ 1 ], or give one of "
+            "them a dimension in the graph"
         )
     if others:
         log.warning("left out %s: a scalar, or of a shape that is not in the file", others)
@@ -125,15 +126,10 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
 def _input(
     spec: TensorSpec, ours: ModelConfig, signature: Signature, *, batched: bool
 ) -> dict[str, Any]:
-    if not (spec.dims or batched):
-        raise ConfigError(
-            f"input {spec.name!r} of the graph is a scalar, or its shape is not in the file; the "
-            "host knows none in a model without batches: give it a dimension in the graph"
-        )
     made = {**WELL_KNOWN, **ours.generate}
     mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
     block, axes = _block(spec, batched=batched), _free_axes(spec, ours)
-    block["optional"] = batched and spec.name in made and "" not in axes
+    block["optional"] = (batched or not spec.dims) and spec.name in made and "" not in axes
     if batched and mask is not None and axes <= _free_axes(mask, ours) - {""}:
         block["allow_ragged_batch"] = True
     return block
@@ -153,4 +149,4 @@ def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:
     """
     dims = list(spec.dims[1:] if batched else spec.dims)
     block = {"name": spec.name, "data_type": spec.dtype.config_name, "dims": dims or [1]}
-    return block if dims else {**block, "reshape": {"shape": []}}
+    return block if dims or not batched else {**block, "reshape": {"shape": []}}

@@ -18,7 +18,13 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.errors import ConfigError
 from ge_backend.layout.freed_dims import opened_signature
 from ge_backend.layout.sequence_tensors import placed_states, with_controls, without_states
-from ge_backend.layout.validate import agreed_signature, counted_axis, generated_by, tensor_named
+from ge_backend.layout.validate import (
+    agreed_signature,
+    generated_by,
+    generator_detail,
+    is_common,
+    tensor_named,
+)
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
 __all__ = [
@@ -45,6 +51,8 @@ class TensorLayout:
         source: the input whose tensors it is made from or takes the shapes of, where it is written
             or scattered for a whole batch at once: itself for inputs that are concatenated flat;
             "" for one that is written or cut row by row.
+        common: its whole shape where the graph has no dimension for rows: one value for all rows
+            of a run, which each row of a request repeats.
     """
 
     name: str
@@ -53,6 +61,11 @@ class TensorLayout:
     axes: tuple[int, ...]
     names: tuple[str, ...]
     source: str = ""
+    common: Shape | None = None
+
+    def shape(self, batch: Shape, sizes: Shape) -> Shape:
+        """Return the graph's shape for a run: `batch` is (rows,), or () where there are none."""
+        return batch + self.row_shape(sizes) if self.common is None else self.common
 
     def row_shape(self, sizes: Shape) -> Shape:
         """Return one row's shape by the padded and the matched axes; -1 where the graph knows."""
@@ -70,8 +83,9 @@ class InputLayout(TensorLayout):
 
     Attributes:
         fill: what padding is filled with, as stored (BF16: the bit pattern).
-        made: `mask`, `lengths`, `positions` or `zeros` when the backend makes the input for
-            clients that do not send it, a kind of `batch_input`, or "" when clients must send it.
+        made: `mask`, `lengths`, `positions`, `zeros` or `number` when the backend makes the input
+            for clients that do not send it, a kind of `batch_input`, or "" when clients must send.
+        number: what it then holds, as stored.
         optional: the graph runs without it.
         counted: of `lengths` the index of the free axis whose sizes it holds, as in `axes`; where
             there is none, each row counts as 1.
@@ -79,6 +93,7 @@ class InputLayout(TensorLayout):
 
     fill: float
     made: str
+    number: float = 0.0
     optional: bool = False
     counted: int = 0
 
@@ -277,6 +292,13 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
     block = next((b for b in config.batch_inputs if spec.name in b.names), None)
     dims, names = _row(spec, config)
     how, source = generated_by(config, spec.name), ""
+    common = is_common(config, spec)
+    if common and tensor is not None:
+        dims = tensor.graph_dims
+    elif common:
+        dims = spec.dims
+    if common:
+        names = _own_names(spec.name, dims)
     if block is not None:
         dims, names, how, source = (), (), block.kind, block.sources[0]
     elif tensor is not None and tensor.ragged and config.concatenate:
@@ -290,7 +312,11 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
         names=names,
         fill=_stored(spec, config.pad.get(spec.name)),
         made=how,
+        number=_stored(spec, float(generator_detail(config, spec.name)), "generate")
+        if how == "number"
+        else 0.0,
         source=source,
+        common=spec.dims if common else None,
         optional=spec.optional,
     )
 
@@ -326,8 +352,8 @@ def _own_names(tensor: str, dims: Shape) -> tuple[str, ...]:
     return tuple(f"{tensor}.{index}" for index in range(len(dims)))
 
 
-def _stored(spec: TensorSpec, value: float | None) -> float:
-    """Return a padding value as the input's type stores it.
+def _stored(spec: TensorSpec, value: float | None, key: str = "pad") -> float:
+    """Return the value of a parameter of this family as the tensor's type stores it.
 
     Raises:
         ConfigError: the type cannot hold it.
@@ -350,7 +376,7 @@ def _stored(spec: TensorSpec, value: float | None) -> float:
         fits = False  # BYTES is padded with empty strings
     if not fits:
         raise ConfigError(
-            f"parameter 'pad.{spec.name}' is {value:g}, which {spec.dtype.name} cannot hold"
+            f"parameter '{key}.{spec.name}' is {value:g}, which {spec.dtype.name} cannot hold"
         )
     return value
 
@@ -366,7 +392,7 @@ def _counted(
     axes = [*padded, *matched]
     if item.made != "lengths" or not axes:
         return 0
-    asked, remedy = counted_axis(config, item.name), f"parameter 'generate.{item.name}'"
+    asked, remedy = generator_detail(config, item.name), f"parameter 'generate.{item.name}'"
     if asked and asked not in axes:
         raise ConfigError(f"{remedy} names axis {asked!r}; the axes are {', '.join(axes)}")
     if not asked and len(set(padded or matched)) > 1:

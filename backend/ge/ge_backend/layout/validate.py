@@ -15,7 +15,14 @@ from ge_backend.config.model import BatchInput, BatchOutput, ModelConfig, Tensor
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Signature, TensorSpec, agree
 
-__all__ = ["WELL_KNOWN", "agreed_signature", "counted_axis", "generated_by", "tensor_named"]
+__all__ = [
+    "WELL_KNOWN",
+    "agreed_signature",
+    "generated_by",
+    "generator_detail",
+    "is_common",
+    "tensor_named",
+]
 
 # What the field calls inputs that follow from the others (Hugging Face's names first).
 WELL_KNOWN = {
@@ -25,6 +32,9 @@ WELL_KNOWN = {
     "position_ids": "positions",
     "token_type_ids": "zeros",
 }
+
+# What the backend makes that does not differ between rows.
+ALIKE = ("zeros", "number")
 
 
 def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
@@ -48,7 +58,8 @@ def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
             _check_flat(tensor, spec)
         elif tensor is not None:
             _check_dtype("input", tensor, spec)
-            _check_dims("input", tensor, spec, batched=config.max_batch_size > 0)
+            if not is_common(config, spec):
+                _check_dims("input", tensor, spec, batched=config.max_batch_size > 0)
     for spec in agreed.outputs:
         tensor = tensor_named(config.outputs, spec.name)
         if tensor is not None:
@@ -75,9 +86,25 @@ def generated_by(config: ModelConfig, name: str) -> str:
     return _generator_of(config, name)[0]
 
 
-def counted_axis(config: ModelConfig, name: str) -> str:
-    """Return the axis whose sizes such an input holds, where config.pbtxt says which; else ""."""
+def generator_detail(config: ModelConfig, name: str) -> str:
+    """Return the axis whose sizes such an input holds, or its number, if config.pbtxt says it."""
     return _generator_of(config, name)[1]
+
+
+def is_common(config: ModelConfig, spec: TensorSpec) -> bool:
+    """Whether an input has no dimension for rows in the graph, so that a run has one for all.
+
+    It is declared as the graph has it; one without dimensions, which the host does not know, as
+    `[1]`.
+    """
+    if not config.max_batch_size:
+        return not spec.dims
+    how, tensor = generated_by(config, spec.name), tensor_named(config.inputs, spec.name)
+    if -1 in spec.dims or how not in ("", *ALIKE):
+        return False
+    if tensor is None:
+        return how != ""
+    return tensor.graph_dims == spec.dims or (not spec.dims and tensor.graph_dims == (1,))
 
 
 def _generator_of(config: ModelConfig, name: str) -> tuple[str, str]:
@@ -191,6 +218,8 @@ def _check_made(config: ModelConfig, signature: Signature) -> None:
     described = {name for block in config.batch_inputs for name in block.names}
     for spec in signature.inputs:
         if spec in sent or spec.name in described or not generated_by(config, spec.name):
+            continue
+        if is_common(config, spec):
             continue
         if config.max_batch_size > 1 and spec.dims[:1] != (-1,):
             raise ConfigError(
@@ -318,17 +347,24 @@ def _check_rows(output: TensorSpec, inputs: Iterable[TensorSpec]) -> None:
 
 
 def _check_dims(what: str, tensor: TensorConfig, spec: TensorSpec, *, batched: bool) -> None:
-    if not spec.dims and (batched or tensor.graph_dims):
+    if not spec.dims and (batched or tensor.graph_dims not in ((), (1,))):
+        one = "export it with its dimensions"
+        if what == "input" or not batched:
+            one = f"declare one value as dims: [ 1 ], or {one}"
         raise ConfigError(
             f"{what} {tensor.name!r} has dims {list(tensor.dims)} in config.pbtxt and none in the "
-            "graph: it is a scalar, or its shape is not in the file; export it with its dimensions"
+            f"graph: it is a scalar, or its shape is not in the file; {one}"
         )
     if batched and spec.dims[0] >= 0:
+        whole = ""
+        if what == "input" and -1 not in spec.dims:
+            whole = f"; what is the same for all rows is declared whole, dims: {list(spec.dims)}"
         raise ConfigError(
             f"{what} {tensor.name!r} is {spec.describe()} in the graph: its first dimension is not "
             "free, so it has no batch dimension; set max_batch_size: 0 or export it with one"
+            f"{whole}"
         )
-    dims = spec.dims[1:] if batched else spec.dims
+    dims = spec.dims[1:] if batched else spec.dims or (1,)
     if not agree(dims, tensor.graph_dims):
         extra = " behind the batch dimension" if batched else ""
         raise ConfigError(

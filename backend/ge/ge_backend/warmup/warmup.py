@@ -161,7 +161,7 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
     return (
         *(prepared(state.input, state.dtype, of_state(state), 0) for state in layout.states),
         *(
-            prepared(item.name, item.dtype, batch + item.row_shape(sizes), _fill(item, sizes))
+            prepared(item.name, item.dtype, item.shape(batch, sizes), _fill(item, sizes))
             for item in layout.inputs
         ),
     )
@@ -176,4 +176,6 @@ def _modest(layout: Layout, name: str) -> int:
 def _fill(item: InputLayout, sizes: Shape) -> float:
     if item.made == "mask":
         return 1.0
+    if item.made == "number":
+        return item.number
     return float((*sizes, 1)[item.counted]) if item.made == "lengths" else item.fill

@@ -7,7 +7,7 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper  # noqa: E402
 
-from builders.graphs import masked_mean  # noqa: E402
+from builders.graphs import graph, masked_mean  # noqa: E402
 from ge_backend.device.ort import session as onnx_session  # noqa: E402
 from ge_backend.device.ort.session import (  # noqa: E402
     open_session,
@@ -118,3 +118,20 @@ def test_a_provider_that_does_not_start_is_refused_for_its_own_reason(written, m
     message = "needs CUDAExecutionProvider, which does not start: CUDA_PATH is set"
     with pytest.raises(DeviceUnavailable, match=message):
         open_session(written(masked_mean()), 1, ("CUDAExecutionProvider", {}), spin=False)
+
+
+@pytest.mark.parametrize("dims", [None, [], [1]])
+def test_an_input_of_any_rank_is_refused_and_a_scalar_is_not(written, dims):
+    """ONNX Runtime says the same of both; only the file knows."""
+    kind = TensorProto.FLOAT
+    nodes = [helper.make_node("Add", ["x", "k"], ["y"])]
+    given, told = [("x", kind, ["batch"]), ("k", kind, dims or [])], [("y", kind, ["batch"])]
+    model = onnx.load_from_string(graph(nodes, given, told))
+    if dims is None:
+        model.graph.input[1].type.tensor_type.ClearField("shape")
+    path = written(model.SerializeToString())
+    if dims is None:
+        with pytest.raises(ModelError, match="input 'k' has any number of dimensions; export it"):
+            read_signature(path)
+        return
+    assert read_signature(path).input("k").dims == tuple(dims)

@@ -152,7 +152,7 @@ def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
     total = 0
     items: tuple[TensorLayout, ...] = (*layout.inputs, *layout.outputs)
     for item in items:
-        shape = batch + item.row_shape(sizes)
+        shape = item.shape(batch, sizes)
         if -1 in shape or item.source or item.dtype.itemsize == 0:
             return None
         total += math.prod(shape) * item.dtype.itemsize

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ge_backend.errors import ModelError
 
-__all__ = ["external_data", "onnx_axes", "onnx_inputs", "onnx_operators"]
+__all__ = ["external_data", "onnx_axes", "onnx_inputs", "onnx_operators", "onnx_shapeless"]
 
 # Message -> field number -> the message in it: the way to what has no entry, in subgraphs too.
 Ways = Mapping[str, Mapping[int, str]]
@@ -37,6 +37,7 @@ OPERATORS: Ways = {
 }
 WEIGHTS: Ways = {"model": {7: "graph"}, "graph": {5: "tensor"}, "tensor": {8: "name"}}
 INPUTS: Ways = {"model": {7: "graph"}, "graph": {11: "value"}, "value": {1: "name"}}
+VALUES: Ways = {"model": {7: "graph"}, "graph": {11: "value"}}
 TENSORS: Ways = {"model": {7: "graph"}, "graph": {11: "value", 12: "value"}}
 NAME: Ways = {"value": {1: "name"}}
 DIMENSIONS: Ways = {
@@ -45,6 +46,7 @@ DIMENSIONS: Ways = {
     "tensor": {2: "shape"},
     "shape": {1: "dimension"},
 }
+SHAPE: Ways = {"value": {2: "type"}, "type": {1: "tensor"}, "tensor": {2: "shape"}}
 SYMBOL: Ways = {"dimension": {2: "symbol"}}
 
 LENGTH_DELIMITED = 2
@@ -89,6 +91,21 @@ def onnx_inputs(model: Path) -> list[str]:
         weights = set(_texts(data, WEIGHTS, "model", (0, len(data))))
         names = _texts(data, INPUTS, "model", (0, len(data)))
         return [name for name in names if name not in weights]
+
+
+def onnx_shapeless(model: Path) -> list[str]:
+    """Return the names of the inputs of which the file does not say how many dimensions they have.
+
+    Raises:
+        ModelError: the file is no ONNX model.
+    """
+    with _mapped(model) as data:
+        return [
+            name
+            for value in _found(data, VALUES, "model", (0, len(data)))
+            for name in _texts(data, NAME, "value", value)
+            if not any(True for _ in _found(data, SHAPE, "value", value))
+        ]
 
 
 def onnx_axes(model: Path) -> Mapping[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
 from ge_backend.device.failures import reason
+from ge_backend.device.files.onnx_file import onnx_shapeless
 from ge_backend.device.ort.arena import use_shared_arena
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
@@ -90,10 +91,17 @@ def signature_of(session: onnxruntime.InferenceSession, path: str) -> Signature:
     """Return the inputs and outputs; initialisers that could be overridden are not inputs.
 
     Raises:
-        ModelError: one of them is of a type that Triton does not carry.
+        ModelError: one of them is of a type that Triton does not carry, or an input of any rank.
     """
+    inputs = tuple(_spec(node, path) for node in session.get_inputs())
+    bare = {spec.name for spec in inputs if not spec.dims}
+    for name in onnx_shapeless(Path(path)) if bare else ():  # ONNX Runtime does not tell
+        if name in bare:
+            raise ModelError(
+                f"{path}: input {name!r} has any number of dimensions; export it with fixed ones"
+            )
     return Signature(
-        inputs=tuple(_spec(node, path) for node in session.get_inputs()),
+        inputs=inputs,
         outputs=tuple(_spec(node, path) for node in session.get_outputs()),
         axis_limits={},
     )
