@@ -146,6 +146,8 @@ def models(tmp_path_factory):
     write_model(models, "uncontrolled", f"max_batch_size: 2 {VALUE} {flags}", accumulator())
     bad = batching("direct {}").replace('"h"', '"g"')
     write_model(models, "bad_state", f"max_batch_size: 2 {VALUE} {bad}", accumulator())
+    bad = batching("direct {}", f"{LONG} iterative_sequence: true")
+    write_model(models, "iterative", f"max_batch_size: 2 {VALUE} {bad}", accumulator())
     dying = f"max_batch_size: 2 {VALUE} {batching('direct {}')} "
     write_model(models, "scripted", SCRIPTED, scripted(), "model.pt")
     write_model(models, "dying", dying + parameters(threads="1"), accumulator())
@@ -300,6 +302,7 @@ def test_controls_are_left_out_of_graphs_that_do_not_have_them(client):
     [
         ("bad_id", "leave the control out: string ids work without it"),
         ("bad_state", "declares the state 'g', which the graph does not have"),
+        ("iterative", "a graph runs once per request; remove it"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_load(client, model, message):

@@ -116,6 +116,13 @@ def test_states_begin_with_zeros_or_a_file(tmp_path):
     assert found.states[0].initial_file == found.states[3].initial_file == ""
 
 
+def test_an_iterative_sequence_is_refused(tmp_path):
+    """The host would take each step for a sequence of its own, with the initial state."""
+    assert read({"iterative_sequence": False}, tmp_path) is not None
+    with pytest.raises(ConfigError, match=r"iterative_sequence, with which .*; remove it"):
+        read({"iterative_sequence": True}, tmp_path)
+
+
 @pytest.mark.parametrize("key", ["input_name", "output_name", "data_type"])
 def test_a_state_that_is_not_wholly_declared_is_refused(tmp_path, key):
     """So is a control without a name."""

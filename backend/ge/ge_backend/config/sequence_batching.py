@@ -120,6 +120,13 @@ class SequenceBatching:
         block = config.get("sequence_batching")
         if block is None:
             return None
+        if block.get("iterative_sequence"):
+            # Tested on 2.51: it refuses each step but a first one, and asks for no id.
+            raise ConfigError(
+                "sequence_batching says iterative_sequence, with which this host takes each "
+                "request for a whole sequence that the model steps through by itself, and a graph "
+                "runs once per request; remove it"
+            )
         controls = tuple(
             _control(given, part)
             for given in block.get("control_input", [])
