@@ -190,6 +190,14 @@ def test_an_output_without_dimensions_is_left_out(caplog):
     assert caplog.text == ""
 
 
+def test_an_output_without_dimensions_that_is_declared_leaves_no_batch():
+    """A batch has none, so the other tensors are declared whole."""
+    one = {"name": "logit_scale", "data_type": "TYPE_FP32", "dims": [1]}
+    config = complete([IDS], [OUT, SCALE], output=[one])
+    assert (config["max_batch_size"], config["output"]) == (0, [one])
+    assert config["input"][0]["dims"] == [-1, -1]
+
+
 def test_outputs_of_which_none_has_dimensions_are_refused():
     """The host's own words for it are about a reshape that nobody wrote."""
     with pytest.raises(ConfigError, match=r"outputs \(logit_scale\) are scalars, or their shapes"):

@@ -92,13 +92,16 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
     """Return the batch size where every tensor begins with one and the same free axis, else 0.
 
     It is a default, or the largest that a file was compiled for. Whoever declares all dimensions of
-    a tensor has none for batches. Outputs without dimensions, which are not served, say nothing.
+    a tensor has none for batches, as who declares one value of an output without dimensions. Others
+    of these, which are not served, say nothing.
     """
     declared = {tensor.name: len(tensor.graph_dims) for tensor in (*ours.inputs, *ours.outputs)}
     specs = (*signature.inputs, *(spec for spec in signature.outputs if spec.dims))
     axes = {spec.name: ours.axes.get(spec.name) or spec.axes or ("",) for spec in specs}
     first = {axes[spec.name][0] if spec.dims[:1] == (-1,) else "" for spec in specs}
     if "" in first or any(declared.get(spec.name) == len(spec.dims) for spec in specs):
+        return 0
+    if any(spec.name in declared for spec in signature.outputs if not spec.dims):
         return 0
     if len(first) != 1:
         log.warning(
