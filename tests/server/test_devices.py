@@ -204,7 +204,7 @@ def test_nothing_waits_any_more_in_a_stub_that_was_killed(client, server, api):
     for _ in range(12):
         client.async_infer("queued", [item], lambda result, error: None, client_timeout=5)
     assert comes_true(lambda: waiting(server) > 0, 60)
-    (stub,) = [stub for stub in stubs_of(server.pid) if stub.model == "queued"]
+    (stub,) = [stub for stub in stubs_of(server.pid) if stub.serves("queued", [])]
     psutil.Process(stub.pid).kill()
     api.unload("queued")
     api.load("queued")
@@ -213,7 +213,7 @@ def test_nothing_waits_any_more_in_a_stub_that_was_killed(client, server, api):
 
 def spread_stubs(server):
     """Return the processes of the instances of `spread`."""
-    return {stub.pid for stub in stubs_of(server.pid) if stub.model == "spread"}
+    return {stub.pid for stub in stubs_of(server.pid) if stub.serves("spread", [])}
 
 
 def waiting(server):

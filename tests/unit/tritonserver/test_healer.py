@@ -37,7 +37,7 @@ class Rig:
 
     def stub(self, pid):
         (self.memory / f"r{pid}").touch()
-        return Stub(pid=pid, model="m", version="1", region=f"r{pid}")
+        return Stub(pid=pid, models=("m",), region=f"r{pid}")
 
     def asked(self, what):
         return self.http.asked.count(("POST", f"/v2/repository/models/m/{what}"))

@@ -12,7 +12,7 @@ from ge_backend.tritonserver.stubs import Stub
 
 
 def stub(pid, model):
-    return Stub(pid=pid, model=model, version="1", region=f"r{pid}")
+    return Stub(pid=pid, models=(model,), region=f"r{pid}")
 
 
 @pytest.fixture

@@ -64,14 +64,17 @@ def test_only_a_servers_own_stubs_are_counted(processes):
     processes(21, stub, "/models/m/3/model.py", "ge_2", "1048576", parent=99)
     processes(22, "/usr/bin/python3", "/models/m/3/model.py", "ge_3", parent=10)
     processes(23, parent=10)
-    assert stubs_of(10) == [Stub(pid=20, model="m", version="3", region="ge_1")]
+    assert stubs_of(10) == [Stub(pid=20, models=("m",), region="ge_1")]
 
 
 def test_a_models_file_may_lie_in_a_folder_of_its_version(processes):
-    """`default_model_filename` may say so; it is no other model then."""
-    stub = "/t/backends/python/triton_python_backend_stub"
-    processes(20, stub, "/2024/models/m/3/net/small/model.onnx", "ge_1", parent=10)
-    assert stubs_of(10) == [Stub(pid=20, model="m", version="3", region="ge_1")]
+    """`default_model_filename` may say so, with a number for a name; it is no other model then."""
+    words = ["/t/backends/python/triton_python_backend_stub", "", "ge_1"]
+    for folder in ("net/small", "8", "8/small", "net/8"):
+        words[1] = f"/2024/models/m/3/{folder}/model.onnx"
+        processes(len(stubs_of(10)) + 20, *words, parent=10)
+    assert [stub.serves("m", ["m"]) for stub in stubs_of(10)] == [True] * 4
+    assert not any(stub.serves("other", ["m"]) for stub in stubs_of(10))
 
 
 def test_a_stub_in_a_folder_of_the_hosts_own_is_known_by_its_instance(processes):

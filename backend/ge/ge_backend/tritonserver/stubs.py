@@ -28,22 +28,22 @@ class Stub:
     """A process that runs one instance of a Python model.
 
     Attributes:
-        model: the name of the model's folder, which is its name unless the folder is the host's.
+        models: what its model may be called: whose folder holds a version's, of which several may
+            be above a file. Its name is one of them unless the folder is the host's.
         region: the name of its shared memory.
         group: the name of its group of the model's instances.
     """
 
     pid: int
-    model: str
-    version: str
+    models: tuple[str, ...]
     region: str
     group: str = ""
 
     def serves(self, model: str, groups: Collection[str]) -> bool:
         """Whether it is a stub of this model, which has these groups of instances."""
-        if TEMPORARY.fullmatch(self.model):
+        if any(TEMPORARY.fullmatch(name) for name in self.models):
             return self.group in groups
-        return self.model == model
+        return model in self.models
 
 
 def server_at(host: str, port: int) -> int:
@@ -72,27 +72,22 @@ def stubs_of(server: int) -> list[Stub]:
     Source: python_backend r24.10 src/pb_stub.cc: the first two arguments are the model's file, as
     `<model>/<version>/model.py`, and the name of the region; the eighth is the instance, which
     core names after its group, `<group>_<number>` (src/backend_model.cc). In place of `model.py`
-    stands what `default_model_filename` says, which may have folders in it.
+    stands what `default_model_filename` says, which may have folders in it, numbers among them.
     """
     found = []
     for process in processes():
         words = words_of(process)
         if len(words) > 2 and Path(words[0]).name == STUB and _parent(process) == server:  # noqa: PLR2004 - see above
-            folder = _version_folder(Path(words[1]))
+            versions = [path for path in Path(words[1]).parents if path.name.isdigit()]
             found.append(
                 Stub(
                     pid=int(process.name),
-                    model=folder.parent.name,
-                    version=folder.name,
+                    models=tuple(version.parent.name for version in versions),
                     region=words[2],
                     group="".join(words[8:9]).rpartition("_")[0],
                 )
             )
     return found
-
-
-def _version_folder(file: Path) -> Path:
-    return next((folder for folder in file.parents if folder.name.isdigit()), file.parent)
 
 
 def processes() -> Iterator[Path]:
