@@ -300,15 +300,43 @@ def test_a_device_without_memory_for_its_arena_fails_its_own_runs(fleets):
     assert two.answers(1, 2) == [3, 6]
 
 
-def test_a_message_that_does_not_fit_fails_its_runs_once(fleets):
-    """It would not fit the next time either."""
-    two = fleets(2)
-    long = {"deadline_ns": 0, "slots": (), "starting": (1,) * 100_000}
-    outcomes, _ = two.run([1, 2], **long)
-    assert {type(outcome.error).__name__ for outcome in outcomes} == {"ProtocolError"}
-    assert len(two.staged) == 2
-    assert comes_true(lambda: all(two.up()))
-    assert two.answers(1, 2) == [3, 6]
+TOO_MANY = tuple(DeviceRows(key=1, first=at, count=1, length=1) for at in range(5_000))
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"starting": (1,) * 100_000}, ProtocolError),
+        (
+            {
+                "gathered": (
+                    GatherInput(name="x", dtype="FP32", shape=(1, 1), fill=0, rows=TOO_MANY),
+                )
+            },
+            TensorsLost,
+        ),
+    ],
+)
+def test_a_run_that_does_not_fit_into_a_message_fails_alone(fleets, changes, kind):
+    """Others of its batch are made, and the executor is kept, with all that lies there.
+
+    It would not fit the next time either; what lies on the device may go through the host instead.
+    """
+    one = fleets(1)
+
+    def stage(session, chosen, *, again):
+        assert not again
+        session.reserve(128 * len(chosen))
+        orders = [order(session, 1 + index) for index in chosen]
+        orders[1] = replace(orders[1], **changes)
+        return orders
+
+    ended = list(one.fleet.run([1000.0] * 3, stage, lambda _: False, (), lambda: None))
+    outcomes = {end.index: end.outcome for end in ended}
+    assert type(outcomes[1].error) is kind
+    assert "at most 163840 fit" in str(outcomes[1].error)
+    assert sums([outcomes[0], outcomes[2]]) == [3, 9]
+    assert one.benches[0].restarts == 0
 
 
 # What is lost

@@ -26,6 +26,7 @@ from ge_backend.errors import (
     DeviceUnavailable,
     ExecutorLost,
     GeError,
+    ProtocolError,
     StateLost,
     Status,
     TensorsLost,
@@ -339,7 +340,7 @@ class _DeviceBatch:
     def begin(self) -> Iterator[FinishedRun]:
         """Submit the first runs; yield those that cannot be."""
         try:
-            self._submit()
+            yield from self._submit()
         except GeError as error:
             yield from self.lose(error)
 
@@ -349,9 +350,10 @@ class _DeviceBatch:
         if ended is not None:
             index, outcome = ended
             known = self._left.pop(index, None)
-            self._submit()
+            refused = list(self._submit())  # before the caller works on what has ended
             if known is not None:
                 yield FinishedRun(index, outcome, self._device.name)
+            yield from refused
 
     def give_up(self) -> Iterator[FinishedRun]:
         """Yield the runs whose time is over, if the executor shows no life.
@@ -407,8 +409,12 @@ class _DeviceBatch:
         except GeError as error:
             self._device.lose(error)
 
-    def _submit(self) -> None:
-        """Submit as much as the socket takes, in order; after the last one nothing is sent."""
+    def _submit(self) -> Iterator[FinishedRun]:
+        """Submit as much as the socket takes, in order; after the last one nothing is sent.
+
+        Yields the runs whose messages are too long. What such a one takes from the device may go
+        through the host's memory instead (`ensemble/runner.py`), which is said in fewer words.
+        """
         while self._unsent and not (self._solo and self._in_flight.indices):
             index = self._unsent[0]
             order, awaited = self._left[index], self._awaits and len(self._unsent) == 1
@@ -417,6 +423,10 @@ class _DeviceBatch:
                     return
             except ExecutorLost:
                 return  # the next receive says so too, after the answers that came before
+            except ProtocolError as error:
+                del self._left[index]
+                told = TensorsLost(str(error)) if order.gathered else error
+                yield from _failing([index], told, self._device.name)
             self._unsent.popleft()
 
 

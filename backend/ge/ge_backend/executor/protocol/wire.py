@@ -69,7 +69,8 @@ def encode(message: Message) -> bytes:
     if len(block) > MAX_MESSAGE_BYTES:
         raise ProtocolError(
             f"message {type(message).__name__} takes {len(block)} bytes, at most "
-            f"{MAX_MESSAGE_BYTES} fit; the model has too many tensors, or their names are too long"
+            f"{MAX_MESSAGE_BYTES} fit; the model has too many tensors, their names are too long, "
+            "or a run of it has too many rows"
         )
     return block
 
