@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ge_backend.config.model import ModelConfig
-from ge_backend.errors import DeviceUnavailable, ExecutorLost, GraphFailed, OutOfMemory
+from ge_backend.errors import DeviceUnavailable, ExecutorLost, GraphFailed, OutOfMemory, Unsupported
 from ge_backend.layout.layout import Layout
 from ge_backend.serving import engine_choice as choice
 from ge_backend.serving.engine_choice import described_choice, remembered_engine, with_engine
@@ -155,6 +155,20 @@ def test_an_engine_that_cannot_run_the_model_is_left_out(config, monkeypatch, ca
     with caplog.at_level("INFO"):
         assert with_engine(config, Store(None)).engine == "onnxruntime"
     assert "engine openvino is left out: not here" in caplog.text
+
+
+def test_an_engine_that_lacked_memory_is_tried_again_at_the_next_start(
+    config, tmp_path, monkeypatch
+):
+    """There may be more then; one that cannot run the model at all is left out for good."""
+    store, costs = Store(tmp_path / "cache"), {"onnxruntime": {SMALL: 9.0}}
+    for error in (OutOfMemory("no room"), Unsupported("not this file")):
+        measured = Measured(monkeypatch, **costs, openvino=error)
+        assert with_engine(config, store).engine == "onnxruntime"
+        assert len(measured.asked) == 2
+    measured = Measured(monkeypatch, **costs, openvino={SMALL: 1.0})
+    assert with_engine(config, store).engine == "onnxruntime"
+    assert measured.asked == []
 
 
 def test_an_engine_for_which_the_pool_is_too_small_is_left_out(config, monkeypatch, caplog):

@@ -72,7 +72,7 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
 
     Every engine that is installed and can run the file in the configured precision is measured on
     some of the model's buckets, unless it answers otherwise than the first; what is found is kept
-    for the next start.
+    for the next start, but where one lacked memory, of which there may be more then.
 
     Raises:
         GeError: as opening a model.
@@ -83,12 +83,14 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
     engines = _candidates(config)
     first: tuple[str, _Measured] | None = None
     times: dict[str, Mapping[Bucket, float]] = {}
+    lacking = False
     for engine in engines:
         asked = replace(config, engine=engine.name)
         try:
             found = _measured(asked, store, None if first is None else first[1])
         except LEFT_OUT as error:
             log.info("engine %s is left out: %s", engine.name, error)
+            lacking |= isinstance(error, OutOfMemory)
             continue
         if first is None:
             first = engine.name, found
@@ -110,7 +112,8 @@ def with_engine(config: ModelConfig, store: Store) -> ModelConfig:
     kept = {name: {bucket: times[name][bucket] for bucket in common} for name in ordered}
     for line in _described(kept):
         log.info("engine %s", line)
-    store.keep_engines(_key(config, engines), kept)
+    if not lacking:
+        store.keep_engines(_key(config, engines), kept)
     return replace(config, engine=ordered[0])
 
 
