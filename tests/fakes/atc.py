@@ -3,8 +3,8 @@
 It writes a model that the simulator of `acl` runs if the ONNX file says which graph of the simulator
 it is (`builders.simulated_onnx`), else one that says what it was made of. What it does wrong is told
 by FAKE_ATC in its environment: `fails`, `crashes` halfway through its file, is `killed`, writes
-`nothing`; or it `waits` until the file named by FAKE_ATC_UNTIL is there. Each run is noted in
-FAKE_ATC_RUNS.
+`nothing`; or it `waits` until the file named by FAKE_ATC_UNTIL is there. `hosted` is a model of
+which a part runs on the host, as of one with ranges. Each run is noted in FAKE_ATC_RUNS.
 Source of rules and texts: CANN's ATC manual and error codes, see ge_backend/device/atc/options.py.
 """
 
@@ -50,9 +50,11 @@ def main():
         check_precision(options)
     except Refusal as refusal:
         sys.exit(failed(*refusal.args))
-    # What runs on the host, too, is for one kind of host: hicann/ge base/common/helper/model_helper.cc.
-    host = f"_linux_{platform.machine()}" if has_ranges(shapes) else ""
-    om = Path(options["output"] + host + ".om")
+    # What runs on the host, too, is for one kind of host, and its name says so, before whatever is
+    # the first ".om": hicann/ge base/common/helper/model_helper.cc.
+    hosted = has_ranges(shapes) or os.environ.get("FAKE_ATC") == "hosted"
+    host = f"_linux_{platform.machine()}" if hosted else ""
+    om = Path(f"{options['output']}.om".replace(".om", f"{host}.om", 1))
     misbehave(om)
     if note is None:
         om.write_text(json.dumps({"options": options, "shapes": shapes, "gears": gears}))

@@ -267,6 +267,13 @@ def test_a_relative_path(request_, cache, monkeypatch):
     assert not compile_onnx(request_, cache).fresh
 
 
+def test_a_cache_in_a_folder_that_is_called_like_a_model(request_, tmp_path, monkeypatch):
+    """The compiler may say for which host a file is, before the first `.om` of its whole path."""
+    monkeypatch.setenv("FAKE_ATC", "hosted")
+    compiled = compile_onnx(request_, CompileCache(tmp_path / "my.omega" / "cache"))
+    assert compiled.path.is_file()
+
+
 def test_a_failure_has_the_compilers_words_and_the_command(request_, cache, cann, monkeypatch):
     """One line: its code, cause and solution, not its traceback; and a line to paste in a shell."""
     monkeypatch.setenv("FAKE_ATC", "fails")

@@ -96,14 +96,16 @@ def _compile(
     line = [f"--model={request.model}", *arguments(replace(request, options=options))]
     num_gears = len(gears_of(request).values)
     log.info("compiling %s for %s: %d gears", request.model, request.soc, num_gears)
-    command = cann.command([*line, f"--output={folder / 'model'}"])
-    status, output = _run(command, folder, request, quiet)
+    # Of a path in full the first ".om" would be taken for the file's end, whatever folder has it.
+    # Source: hicann/ge base/common/helper/model_helper.cc, SaveSoStoreModelPartitionInfo.
+    line.append("--output=model")
+    status, output = _run(cann.command(line), folder, request, quiet)
     made = sorted(folder.glob("*.om"))
     if status == 0 and len(made) == 1:
         return made[0]
     raise ModelError(
         f"{request.model} cannot be compiled for {request.soc}: atc {_outcome(status)}: "
-        f"{_said(output)}; to repeat it: {cann.shown([*line, '--output=model'])}"
+        f"{_said(output)}; to repeat it: {cann.shown(line)}"
     )
 
 
