@@ -56,6 +56,13 @@ def test_options_become_those_of_the_api(fronts, tmp_path, capsys):
     assert capsys.readouterr().out == "ge-backend: OpenAI's API at http://h:9/v1\n"
 
 
+@pytest.mark.parametrize("url", ["10.0.0.1:8001", "[::1]:8001", "dns:///server:8001", "unix:/s"])
+def test_whatever_grpc_connects_to_may_be_the_server(fronts, url):
+    """A port says of a host that it is meant, and a scheme of gRPC's the rest."""
+    assert main(["openai", "--url", url]) == 0
+    assert [options.url for options in fronts] == [url]
+
+
 def test_an_interrupt_is_its_ordinary_end(fronts, monkeypatch):
     """It has served what was under way by then."""
 
@@ -107,6 +114,11 @@ def test_a_port_of_the_server_is_refused_at_once(name, tmp_path, monkeypatch):
     "given",
     [
         ["--max-body", "much"],
+        ["--max-body", "0"],
+        ["--max-prompt", "0.2B"],
+        ["--url", "http://localhost:8001"],
+        ["--url", "localhost"],
+        ["--metrics-url", "localhost:8002/metrics"],
         ["--api-key-file", "/nowhere/at/all"],
         ["--model-repository", "/nowhere/at/all"],
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ from ge_backend.errors import ConfigError, DeviceUnavailable
 from ge_backend.openai.options import FrontOptions, read_keys
 
 __all__ = ["add_front_options", "open_front", "read_front_options", "register"]
+
+# A name or a number with its port, or what gRPC has a scheme for. Source: gRPC, doc/naming.md.
+_GRPC = re.compile(r"[^/]+:\d+|(dns|ipv4|ipv6|unix|unix-abstract|vsock|xds):.+")
+_HTTP = re.compile(r"https?://.+")
 
 DESCRIPTION = """\
 Serves language models and text embeddings of a running server by OpenAI's HTTP API, so that its
@@ -60,6 +65,13 @@ def _run(arguments: argparse.Namespace) -> int:
     for folder in arguments.model_repository:
         if not folder.is_dir():
             raise ConfigError(f"model repository {folder} is not a folder")
+    if not _GRPC.fullmatch(arguments.url):
+        raise ConfigError(f"--url is {arguments.url!r}; expected host:port of the server's gRPC")
+    if arguments.metrics_url and not _HTTP.match(arguments.metrics_url):
+        raise ConfigError(
+            f"--metrics-url is {arguments.metrics_url!r}; expected a URL, such as "
+            "http://localhost:8002/metrics"
+        )
     options = read_front_options(
         arguments,
         url=arguments.url,
@@ -95,15 +107,22 @@ def read_front_options(arguments: argparse.Namespace, **given: Any) -> FrontOpti
     """Return the options of the API; `given` are those that the command knows itself.
 
     Raises:
-        ConfigError: a size is none, or the file of keys cannot be read.
+        ConfigError: a size is none, or 0, or the file of keys cannot be read.
     """
     return FrontOptions(
         host=arguments.host,
         keys=read_keys(arguments.api_key_file),
-        max_body_bytes=parse_bytes(arguments.max_body, "--max-body"),
-        max_prompt_bytes=parse_bytes(arguments.max_prompt, "--max-prompt"),
+        max_body_bytes=_limit(arguments.max_body, "--max-body"),
+        max_prompt_bytes=_limit(arguments.max_prompt, "--max-prompt"),
         **given,
     )
+
+
+def _limit(text: str, name: str) -> int:
+    limit = parse_bytes(text, name)
+    if not limit:
+        raise ConfigError(f"{name} is {text!r}, which no request keeps to; expected 1 byte or more")
+    return limit
 
 
 def open_front(options: FrontOptions) -> Any:
