@@ -119,6 +119,27 @@ def test_steps_that_were_opened_are_left_where_the_whole_cannot_be(tmp_path, mon
     assert left == ["learner 1", "pipeline 1", "learner 0", "pipeline 0"][-2 * opens :]
 
 
+def test_each_step_counts_under_its_own_devices(tmp_path, monkeypatch):
+    """They may be others than the whole model's, which are those of all steps."""
+    own = f'{STEP} {OUTPUT} parameters {{ key: "device" value {{ string_value: "null:1" }} }}'
+    document = completed(tmp_path, step=own)
+    config = ModelConfig.read(
+        document, directory=tmp_path / "fused" / "1", version="1", environment={}
+    )
+    recorder = Recorder()
+
+    def opened(_, of_step, *__, **___):
+        of_step.add("ge_batches_total")
+        of_step.set("ge_device_up", 1.0, device="null:1")
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(fused, "open_model", opened)
+    with pytest.raises(RuntimeError, match="enough"):
+        open_fused(config, recorder, Store(None), on_restart=print)
+    labels = (("device", "null:1"), ("model", f"{config.name}/step"))
+    assert recorder.drain().keys() == {("ge_batches_total", labels), ("ge_device_up", labels)}
+
+
 @dataclass
 class Part:
     """Stands for a pipeline and for a learner; as the former it keeps no tensors."""

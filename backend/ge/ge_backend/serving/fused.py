@@ -82,10 +82,11 @@ def open_fused(
         for own in steps:
             log.info("ensemble %s: step %s", dag.name, own.name)
             served_as = f"{config.name}/{own.name}"
+            devices = ",".join(own.placement.devices)
             with _named(dag.name, own.name):
                 pipeline, learner = open_model(
                     own,
-                    recorder.labelled(model=served_as),
+                    recorder.labelled(model=served_as, device=devices),
                     store,
                     on_restart=on_restart,
                     served_as=served_as,
