@@ -36,6 +36,7 @@ class CheckedNpu:
         self.sim = Simulator()
         self._device = NpuDevice(self.sim)
         self.name, self.lanes = self._device.name, self._device.lanes
+        self.chip = self._device.chip
 
     def reserve(self, nbytes: int) -> int:
         return self._device.reserve(nbytes)

@@ -12,6 +12,7 @@ def test_has_a_name_and_lanes(bench):
     """A device is called as it was opened, and at least one run can be in flight."""
     assert bench.device.name.partition(":")[0] == bench.kind or not bench.kind
     assert bench.device.lanes >= 1
+    assert isinstance(bench.device.chip, str)
 
 
 def test_reports_memory(bench):

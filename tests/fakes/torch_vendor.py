@@ -254,6 +254,9 @@ class FakeVendor:
                 while stream.work:
                     stream.work.popleft()()
 
+    def chip(self):
+        return "a fake GPU"
+
     def memory(self):
         return MemoryInfo(
             free_bytes=self.total_bytes - self.reserved_bytes, total_bytes=self.total_bytes

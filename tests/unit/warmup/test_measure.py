@@ -14,6 +14,7 @@ from ge_backend.buckets.known_shapes import KnownShapes
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.placement import Placement
 from ge_backend.device.base import GraphSource
+from ge_backend.device.null.device import NullDevice
 from ge_backend.errors import Cancelled, GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
@@ -228,6 +229,7 @@ def test_only_new_buckets_are_measured(start):
         {"engine": "another"},  # that nobody has named: it was installed since
         {"placement": Placement(devices=("npu:0",))},
         {"machine": ["another"]},
+        {"chip": "another"},  # of a device with as much memory
         {"axes": ("width",)},
         {"sizes": {"width": 80}},
     ],
@@ -244,6 +246,8 @@ def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
         model = first.model(**change)
     elif "machine" in change:
         monkeypatch.setattr(measure, "_machine", lambda session: change["machine"])
+    elif "chip" in change:
+        monkeypatch.setattr(NullDevice, "chip", change["chip"])
     elif "engine" in change:
         monkeypatch.setattr(Session, "engine", change["engine"])
     elif change.keys() & {"axes", "sizes"}:

@@ -267,6 +267,10 @@ class Device(Protocol):
         """How configurations and logs call it: `cpu`, `cuda:0`, `npu:1`."""
 
     @property
+    def chip(self) -> str:
+        """What it computes with, which tells kinds of devices apart: `Ascend910B3`; "" of a CPU."""
+
+    @property
     def lanes(self) -> int:
         """How many runs may be in flight at once."""
 

@@ -245,8 +245,10 @@ def _machine(session: Session) -> list[str]:
 
     Not the host's name: every container has another one, and would measure anew.
     """
-    memory_gib = session.inspect().total_bytes >> 30
-    return [platform.machine(), processor(), f"{memory_gib} GiB"]
+    report = session.inspect()
+    memory = f"{report.total_bytes >> 30} GiB"
+    # What was measured on a CPU before chips were told holds on.
+    return [platform.machine(), processor(), memory, *filter(None, [report.chip])]
 
 
 def processor() -> str:

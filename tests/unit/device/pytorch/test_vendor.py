@@ -60,6 +60,9 @@ class Api:
     def mem_get_info(self, device):
         return 3, 7
 
+    def get_device_name(self, device):
+        return f"what {device} is"
+
     def memory_allocated(self, device):
         return 5
 
@@ -118,8 +121,9 @@ def test_a_chip_that_captures_nothing_is_not_asked_to(vendor, ended):
 
 
 def test_figures_are_of_its_own_device(vendor):
-    """Free and total memory, and what tensors have."""
+    """Free and total memory, what tensors have, and what it is."""
     memory = vendor.memory()
+    assert vendor.chip() == "what cpu:3 is"
     assert (memory.free_bytes, memory.total_bytes, vendor.allocated_bytes()) == (3, 7, 5)
 
 

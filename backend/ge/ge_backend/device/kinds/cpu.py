@@ -25,6 +25,7 @@ class CpuDevice:
     """
 
     name = "cpu"
+    chip = ""
 
     def __init__(self, lanes: int = 0) -> None:
         cores = Cores(usable_cores())

@@ -39,6 +39,7 @@ class CudaDevice:
         from ge_backend.device.pytorch.streams import Streams
 
         self.name = vendor.device
+        self.chip = vendor.chip()
         self.lanes = lanes
         self._vendor = vendor
         self.streams = Streams(vendor)

@@ -86,6 +86,7 @@ class NpuDevice:
         self._engines: Engines[Streams] | None = None
         self._opening = threading.Lock()
         self.name = self._device.name
+        self.chip = self._device.chip
         self.lanes = lanes
 
     @classmethod

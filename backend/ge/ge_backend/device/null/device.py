@@ -53,6 +53,8 @@ MEMORY_BYTES = 2**30
 class NullDevice:
     """A device of 1 GiB that nothing takes any of."""
 
+    chip = ""
+
     def __init__(self, *, index: int = 0, lanes: int = 0) -> None:
         self.name = f"null:{index}" if index else "null"
         self.lanes = lanes or LANES

@@ -177,6 +177,10 @@ class Vendor:
         """Wait for everything that is queued on the device."""
         self.api.synchronize(self.device)
 
+    def chip(self) -> str:
+        """Return what the driver calls the kind of device: `NVIDIA H100 80GB HBM3`."""
+        return str(self.api.get_device_name(self.device))
+
     def memory(self) -> MemoryInfo:
         """Return the device's memory now; what torch keeps for later tensors counts as used."""
         free, total = self.api.mem_get_info(self.device)

@@ -426,6 +426,7 @@ class Report:
         kept_tensors: how many tensors stay on the device between runs now.
         kept_bytes: the device memory that is set aside for such.
         defects: what did not agree when ranges, leases and graphs were recounted; nothing should.
+        chip: what the device computes with; see `Device`.
     """
 
     id: int
@@ -441,6 +442,7 @@ class Report:
     defects: tuple[str, ...]
     kept_tensors: int = 0
     kept_bytes: int = 0
+    chip: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

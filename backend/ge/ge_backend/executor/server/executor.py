@@ -200,6 +200,7 @@ class Executor:
             kept_tensors=kept_tensors,
             kept_bytes=kept_bytes,
             defects=(*self.pool.integrity(), *self.graph_cache.defects()),
+            chip=self.device.chip,
         )
 
     def join(self) -> None:
