@@ -224,6 +224,25 @@ def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
     assert later.ids == [0, 1, 2, 3, 4]
 
 
+def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig, monkeypatch):
+    """As where it needs more memory than there is by now; once one lives, requests are served."""
+    monkeypatch.setattr(generation, "PATIENCE", 2)
+    rig.service.hold_after = 1
+    waiting = rig.ask("hold")
+    assert comes_true(lambda: waiting.ids == [0])
+    rig.refusal = ExecutorLost("it was killed")
+    rig.kill()
+    assert waiting.over.wait(20)
+    assert isinstance(waiting.error, DeviceUnavailable)
+    assert str(waiting.error) == "it was killed; it is tried again meanwhile"
+    assert not rig.client.ready
+    rig.refusal = None
+    assert comes_true(lambda: rig.client.ready)
+    later = rig.ask("later")
+    assert later.over.wait(20)
+    assert later.ids == [0, 1, 2, 3, 4]
+
+
 def test_what_nobody_foresaw_ends_no_attempt_to_open_the_model_again(rig, caplog):
     """What waits fails, the next request is served, and the log has the traceback."""
     rig.service.hold_after = 1

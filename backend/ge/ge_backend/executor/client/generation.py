@@ -54,7 +54,8 @@ __all__ = ["GenerationClient", "Sink"]
 
 log = logging.getLogger(__name__)
 
-# How many executors may die while they serve a request before it is sent alone, and at all.
+# How many executors may die while they serve a request before it is sent alone, and at all; so
+# many may die in a row over opening the model before nobody waits for that.
 TRUSTED, PATIENCE = 1, 8
 # How often it is asked whether somebody still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
@@ -357,12 +358,15 @@ class GenerationClient:
                 return
 
     def _reopen(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        pause_s, deaths = FIRST_PAUSE_S, 0
         while not self._closing.is_set():
             try:
                 self._open()
             except ExecutorLost as error:
                 log.warning("the executor died over opening the model: %s", error)
+                deaths += 1
+                if deaths > PATIENCE:
+                    self._do_without(error)
             except GeError as error:
                 self._do_without(error)
             except Exception as error:
