@@ -145,6 +145,22 @@ def test_it_ends_with_its_owner_whatever_it_does(machine, tmp_path):
     assert comes_true(machine.is_empty)
 
 
+def test_it_sees_off_a_stub_that_its_owner_was_starting(machine, source, tmp_path):
+    """A stub that has not connected yet may wait for the dead server's lock for ever, too."""
+    owner = machine.spawn("sleep", "600")
+    machine.session(source, owner_pid=owner.pid)
+    program = tmp_path / "triton_python_backend_stub"
+    shutil.copy("/bin/sh", program)
+    line = f"sleep 600; : /models/m/1/model.py {tmp_path.name}"
+    words = [program, "-c", line, "1048576", "1048576"]
+    starting = machine.spawn(*words, str(owner.pid))
+    other = machine.spawn(*words, str(os.getpid()))
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    assert starting.wait(20) == -signal.SIGKILL
+    assert other.poll() is None
+
+
 def test_it_ends_with_its_owner_where_it_can_open_no_more_files(machine, source):
     """Its lock stays behind then, and the folder with it."""
     owner = machine.spawn("sleep", "600")

@@ -11,7 +11,10 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.executor.process import last_stubs
-from ge_backend.executor.process.last_stubs import birth_of, main, region_of
+from ge_backend.executor.process.last_stubs import birth_of, main, region_of, stubs_of
+
+# No process has this number. Source: proc(5), /proc/sys/kernel/pid_max: at most 2^22.
+SERVER = 2**22 + 2
 
 
 @pytest.fixture
@@ -21,7 +24,8 @@ def stub(tmp_path):
     shutil.copy("/bin/sh", program)
     region = last_stubs.SHARED_MEMORY / f"ge-test-{uuid.uuid4()}"
     region.touch()
-    process = subprocess.Popen([program, "-c", f"sleep 60; :  {region.name}"])
+    words = [program, "-c", f"sleep 60; :  {region.name}", "1048576", "1048576", str(SERVER)]
+    process = subprocess.Popen(words)
     assert comes_true(lambda: region_of(process.pid) is not None)
     yield process, region
     process.kill()
@@ -52,6 +56,21 @@ def test_only_stubs_have_a_region(stub):
     assert region_of(process.pid).parent == last_stubs.SHARED_MEMORY
     assert region_of(os.getpid()) is None
     assert region_of(2**22 + 1) is None
+
+
+def test_a_servers_stubs_are_found_by_its_number(stub, tmp_path, monkeypatch):
+    """Whether they have connected or not; another container's server may have the same one."""
+    process, _ = stub
+    assert stubs_of(SERVER) == [process.pid]
+    assert stubs_of(SERVER + 1) == []
+    other = tmp_path / "proc"
+    for pid, inside in (("self", "pid:[1]"), (str(process.pid), "pid:[2]")):
+        (other / pid / "ns").mkdir(parents=True)
+        (other / pid / "ns" / "pid").symlink_to(inside)
+    line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    (other / str(process.pid) / "cmdline").write_bytes(line)
+    monkeypatch.setattr(last_stubs, "PROC", other)
+    assert stubs_of(SERVER) == []
 
 
 def test_a_stub_that_stays_is_ended_and_its_memory_removed(stub, kept, monkeypatch):

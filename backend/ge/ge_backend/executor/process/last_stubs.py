@@ -19,8 +19,9 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["birth_of", "main", "region_of"]
+__all__ = ["birth_of", "main", "region_of", "stubs_of"]
 
+PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
 # For a stub to end by itself, which it does in order.
 GRACE_S = 3.0
@@ -45,12 +46,38 @@ def region_of(pid: int) -> Path | None:
 
     Source: python_backend r24.10 src/pb_stub.cc: the second argument is the region's name.
     """
+    words = _words_of_stub(pid)
+    return SHARED_MEMORY / Path(words[2]).name if words else None
+
+
+def stubs_of(server: int) -> list[int]:
+    """Return the stubs that a server has started, also those that it was starting when it ended.
+
+    None where no file can be opened to look for them.
+    Other containers count their processes anew, so theirs may name a server of this number, too.
+    Source: python_backend r24.10 src/pb_stub.cc: the fifth argument is the server's process.
+    """
+    found: list[int] = []
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        processes = list(PROC.iterdir())
     except OSError:
-        return None
-    is_stub = Path(words[0]).name == "triton_python_backend_stub"
-    return SHARED_MEMORY / Path(words[2]).name if is_stub else None
+        return found
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if process.name.isdecimal() and _words_of_stub(int(process.name))[5:6] == [str(server)]:
+                inside = (process / "ns" / "pid").readlink()
+                if inside == (PROC / "self" / "ns" / "pid").readlink():
+                    found.append(int(process.name))
+    return found
+
+
+def _words_of_stub(pid: int) -> list[str]:
+    """Return the command line of a stub; nothing for any other process."""
+    try:
+        words = (PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+    return words if Path(words[0]).name == "triton_python_backend_stub" else []
 
 
 def main(arguments: list[str]) -> None:

@@ -153,7 +153,8 @@ def _end_with(
     wait_for_end(owner_pid)
     listener = listeners[-1]
     try:
-        stubs = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
+        peers = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
+        stubs = {*peers, *last_stubs.stubs_of(owner_pid)}  # some have not connected yet
         with contextlib.suppress(OSError, GeError):  # no descriptor is free, say
             listener.abandon()
         born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
