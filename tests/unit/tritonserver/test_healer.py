@@ -127,13 +127,19 @@ def test_a_model_that_cannot_be_loaded_beside_itself_is_unloaded_after_several_r
     assert comes_true(lambda: rig.asked("load") > before)
 
 
-def test_one_refusal_leaves_the_living_instances_alone(rig):
+def test_one_refusal_leaves_the_living_instances_alone(rig, monkeypatch):
     """As of a file that cannot be read for a moment; it is loaded beside itself once it can."""
+    replace = ServerApi.replace
+
+    def replaced(api, model, number):
+        if number == 2:  # not later: it would be refused once more, and unloaded
+            rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+            rig.living = [rig.stub(2), rig.stub(3)]
+        replace(api, model, number)
+
+    monkeypatch.setattr(ServerApi, "replace", replaced)
     rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
-    assert comes_true(lambda: rig.asked("load") >= 1)
-    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
     assert comes_true(lambda: any("is back after" in line for line in rig.said))
-    rig.living = [rig.stub(2), rig.stub(3)]
     assert rig.asked("unload") == 0
     assert "1 of its 2 instances serve on" in rig.said[1]
     marks = [
