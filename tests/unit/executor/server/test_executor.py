@@ -87,7 +87,7 @@ def test_an_executor_stays_while_one_connection_is_left(listener, address, linge
 
 def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypatch, caplog):
     """When descriptors run out one connection is refused, and the next one is served."""
-    executor = Executor(NullDevice(), linger_s=0.5)
+    executor = Executor(NullDevice(), linger_s=600)
     real, calls = executor.accept, []
 
     def failing(sock):
@@ -106,6 +106,7 @@ def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypat
     connection = ExecutorConnection(waiting)
     assert connection.welcome.device == "null"
     assert "could not be accepted" in caplog.text
+    executor.end_when_left()
     connection.close()
     thread.join(20)
     assert not thread.is_alive()
