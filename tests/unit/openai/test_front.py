@@ -79,25 +79,46 @@ def test_a_request_that_does_not_come_whole_ends_its_connection(monkeypatch, ope
         assert 0.4 < time.monotonic() - late < 8
 
 
-def test_a_body_whose_head_came_before_an_answer_ends_its_connection(monkeypatch, opened):
+def read_page(connection):
+    """Read the answer to `PAGE`."""
+    page = b""
+    while b"</html>" not in page:
+        page += (more := connection.recv(1 << 20))
+        assert more, "the connection ended before the page did"
+
+
+@pytest.fixture
+def hurry(monkeypatch):
+    """Opens a connection that has time for its first head, and half a second for what is next."""
+
+    def hurry(front, opened):
+        made = opened(front)
+        # By then it has its time, however late the head comes.
+        connections = front._server.server_state.connections
+        assert comes_true(lambda: any(one.end for one in list(connections)))
+        monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
+        return made
+
+    return hurry
+
+
+def test_a_body_whose_head_came_before_an_answer_ends_its_connection(opened, hurry):
     """Of two requests that are sent at once, the second may lack its body."""
-    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
     with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
-        answered = opened(front, PAGE + BODY)
-        while b"</html>" not in answered.recv(1 << 20):
-            pass
+        answered = hurry(front, opened)
+        answered.sendall(PAGE + BODY)
+        read_page(answered)
         assert answer_of(answered) == ""
 
 
-def test_a_head_that_comes_byte_by_byte_ends_its_connection(monkeypatch, opened):
+def test_a_head_that_comes_byte_by_byte_ends_its_connection(opened, hurry):
     """Each byte is no reason to wait longer."""
-    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 0.5)
     with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
+        answered = hurry(front, opened)
         with pytest.raises(ConnectionError):
             send_slowly(opened(front), HEAD * 2, 0.05)
-        answered = opened(front, PAGE)  # and its next head
-        while b"</html>" not in answered.recv(1 << 20):
-            pass
+        answered.sendall(PAGE)  # and its next head
+        read_page(answered)
         with pytest.raises(ConnectionError):
             send_slowly(answered, HEAD * 2, 0.05)
 
@@ -139,8 +160,7 @@ def test_who_says_nothing_leaves_room_for_who_asks(monkeypatch, opened, begun):
         for _ in range(60):
             silent.append(opened(front, begun))
             if begun.startswith(PAGE):
-                while b"</html>" not in silent[-1].recv(1 << 20):
-                    pass
+                read_page(silent[-1])
         assert answer_of(opened(front, PAGE)) == "HTTP/1.1 200 OK"
         assert sum(map(is_open, silent)) < 20
         assert is_open(silent[-1])
