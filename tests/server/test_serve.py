@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
@@ -24,8 +24,8 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
-from builders.graphs import parameters
-from builders.graphs import write_model as write_ge_model
+from builders.scheduled import HELD, Scheduled, write_held
+from fakes.null_device import EXECUTORS
 from ge_backend.cli import health
 from ge_backend.cli.main import main
 from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
@@ -205,25 +205,19 @@ def test_a_signal_ends_the_server_in_order(served, repository, number, hangs_up)
 
 def test_sigterm_to_all_processes_at_once_ends_in_order_what_is_under_way(served, tmp_path):
     """As systemd sends it: what runs and what waits is answered, by the executor that has it."""
-    tensor = {"dtype": "FP32", "dims": ["batch", "length"]}
-    graph = {
-        "inputs": [{"name": "x", **tensor}],
-        "outputs": [{"name": "y", **tensor, "compute": "echo", "of": "x"}],
-        "cost_ms": {"*": 1000.0},
-    }
-    settings = parameters(device="null", warmup="off")
-    config = CONFIG.replace('backend: "python"', "max_batch_size: 1") + settings
-    write_ge_model(tmp_path / "m", "slow", config, json.dumps(graph).encode(), "model.null")
-    serve = served("--model-repository", tmp_path / "m", *PATIENT)
-    url = serve.ready()["grpc"]
-    x = grpcclient.InferInput("x", [1, 3], "FP32").set_data_from_numpy(np.ones((1, 3), np.float32))
-    with grpcclient.InferenceServerClient(url) as client, ThreadPoolExecutor() as threads:
-        answers = [threads.submit(client.infer, "slow", [x]) for _ in range(3)]
-        wait_until(lambda: client.get_inference_statistics("slow").model_stats[0].inference_count)
+    models, folder = tmp_path / "models", tmp_path / "held"
+    models.mkdir()
+    folder.mkdir()
+    write_held(models, "slow", folder, "instance_group [ { count: 1 } ]")
+    serve = served("--model-repository", models, *PATIENT, env=os.environ | EXECUTORS)
+    with closing(Scheduled(SimpleNamespace(**serve.ready()), folder)) as host:
+        answers = [host.hold("slow"), host.send("slow", 1), host.send("slow", 2)]
+        assert host.comes_to(2, "nv_inference_pending_request_count", model="slow")
         for pid in (*processes_of(serve.run), serve.process.pid):
             os.kill(pid, signal.SIGTERM)
-        for answer in answers:
-            assert answer.result(LIMIT_S).as_numpy("y").tolist() == [[1, 1, 1]]
+        serve._read_until("Signal (")
+        host.let_go()
+        assert [answer.get().as_numpy("y")[0, 0] for answer in answers] == [HELD, 1, 2]
     assert serve.end() == 0
     assert "is gone" not in serve.printed
     serve.assert_nothing_left()
