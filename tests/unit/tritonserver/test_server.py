@@ -1,6 +1,7 @@
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from ge_backend.errors import ServerError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, server
 from ge_backend.tritonserver.directory import processes_of, shared_memory_of
 from ge_backend.tritonserver.installation import running_python
+from ge_backend.tritonserver.options import PORTS, free_ports
 
 FAKE = Path(__file__).resolve().parents[2] / "fakes" / "tritonserver.py"
 
@@ -106,6 +108,35 @@ def test_it_runs_in_an_empty_folder_with_this_interpreter_first(build, monkeypat
     libraries = log.split("\nLD_LIBRARY_PATH ")[1].splitlines()[0].split(":")
     assert libraries[0].endswith("/lib")
     assert libraries[-1] == "/mine"
+
+
+def test_the_ports_of_a_server_that_loads_its_models_are_not_free(build, monkeypatch):
+    """It listens only when it has; of two that start at once both could have been given one."""
+    starting = build()
+    ours = {getattr(starting.options, f"{name}_port") for name in ("http", "grpc", "metrics")}
+    others = set(PORTS) - ours
+    told, spawn = [], TritonServer._spawn
+
+    def spawned(self):
+        with pytest.raises(ServerError, match="no 1 free ports") as caught:
+            free_ports(1, but=others)
+        told.append(caught.value)
+        return spawn(self)
+
+    assert set(free_ports(3, but=others)) == ours
+    monkeypatch.setattr(TritonServer, "_spawn", spawned)
+    with starting:
+        assert starting.options.api.version() == "0.0.0"
+    assert len(told) == 1
+
+
+def test_a_port_that_was_taken_before_the_start_is_named(build):
+    """By the time that the server has loaded its models nobody would look at it any more."""
+    late = build()
+    with socket.create_server(("127.0.0.1", late.options.grpc_port)):
+        told = f"port {late.options.grpc_port} of 127.0.0.1 is in use; choose another"
+        with pytest.raises(ServerError, match=f"^{told}$"):
+            late.start()
 
 
 def test_a_server_that_ends_as_it_starts_is_noticed_at_once(build):

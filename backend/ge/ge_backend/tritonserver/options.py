@@ -7,7 +7,7 @@ import errno
 import random
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -145,6 +145,27 @@ class ServerOptions:
         http, grpc, metrics = (port or next(fresh) for port in given)
         return replace(self, host=host, http_port=http, grpc_port=grpc, metrics_port=metrics)
 
+    @contextlib.contextmanager
+    def reserved(self) -> Iterator[None]:
+        """Keep the ports from others that look for free ones while the server loads its models.
+
+        The server itself can listen there: a socket that may share its address, as the server's do,
+        leaves it to them as long as it does not listen. Source: socket(7), SO_REUSEADDR.
+
+        Raises:
+            ServerError: somebody listens at one of them by now.
+        """
+        with contextlib.ExitStack() as stack:
+            for port in (self.http_port, self.grpc_port, self.metrics_port):
+                held = stack.enter_context(socket.socket(family_of(self.host)))
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    held.bind((self.host, port))
+                except OSError as error:
+                    told = f"port {port} of {self.host} is in use; choose another"
+                    raise ServerError(told) from error
+            yield
+
     def flags(self) -> list[str]:
         """Return these options as tritonserver flags; repositories absolute, as its cwd differs.
 
@@ -172,7 +193,7 @@ class ServerOptions:
 
 
 def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> list[int]:
-    """Return `count` different ports that nobody listens on now, none of them in `but`.
+    """Return `count` different ports that nobody has or reserves now, none of them in `but`.
 
     Raises:
         ServerError: there are not that many, or none can be had of this host.
@@ -184,15 +205,16 @@ def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> 
         port = next(candidates, None)
         if port is None:
             raise ServerError(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
-        if _is_free(host, port):
+        if _is_free(host, port, shared=False):
             found.append(port)
     return found
 
 
-def _is_free(host: str, port: int) -> bool:
+def _is_free(host: str, port: int, *, shared: bool = True) -> bool:
+    """Return whether a server could listen there; unless shared, whether nobody has the port."""
     try:
         with contextlib.closing(socket.socket(family_of(host))) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)
             probe.bind((host, port))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:

@@ -110,10 +110,11 @@ class TritonServer:
         try:
             self._directory = ServerDirectory.make()
             assemble_backends(self._installation, self._directory.backends)
-            self._process = self._spawn()
-            if self._stopping:
-                self._process.terminate()  # the interrupt came before there was a process
-            self._wait_until_ready()
+            with self.options.reserved():
+                self._process = self._spawn()
+                if self._stopping:
+                    self._process.terminate()  # the interrupt came before there was a process
+                self._wait_until_ready()
         except OSError as error:
             self.stop()
             raise ServerError(f"tritonserver cannot be started: {error}") from error
