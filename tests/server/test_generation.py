@@ -444,28 +444,39 @@ def test_streams_go_on_after_an_executors_death(server, client, writer):
     ]
     answers = client.wait()
     whole = [answers[number] for number in whole]
-    asked = {}
+    asked, seen, ended = {}, {}, 0
+
+    def ask_for_a_stream(prompt, sampling, model="writer"):
+        number = client.ask(
+            model=model,
+            text_input=prompt,
+            stream=[True],
+            sampling=sampling,
+            outputs=("output_ids",),
+        )
+        asked[number], seen[number] = (prompt, sampling), []
+
+    def take_until_all_have(count):
+        nonlocal ended
+        while min(len(seen[number]) for number in asked) < count:
+            number, tensors, final = client.next()
+            seen[number] += tensors.get("output_ids", [])
+            ended += final
+
+    with standing_still(server):
+        for model in ("writer", *GUESSERS):
+            for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held), ("a", adapted)]:
+                ask_for_a_stream(prompt, sampling, model)
+    take_until_all_have(3)
+    # Only now: a model that was slow to begin would find them done.
     with standing_still(server):
         at_once = [
             client.ask(text_input="a", sampling=sampling, outputs=("output_ids",))
             for sampling in begun_again
         ]
-        for model in ("writer", *GUESSERS):
-            for prompt, sampling in [*((p, long) for p in PROMPTS), ("a", held), ("a", adapted)]:
-                number = client.ask(
-                    model=model,
-                    text_input=prompt,
-                    stream=[True],
-                    sampling=sampling,
-                    outputs=("output_ids",),
-                )
-                asked[number] = prompt, sampling
-    seen = {number: [] for number in (*at_once, *asked)}
-    ended = 0
-    while min(len(seen[number]) for number in asked) < 3:
-        number, tensors, final = client.next()
-        seen[number] += tensors.get("output_ids", [])
-        ended += final
+        seen |= {number: [] for number in at_once}
+        ask_for_a_stream(PROMPTS[0], long)
+    take_until_all_have(1)
     assert not any(seen[number] for number in at_once)
     restarts = metric(server, "ge_executor_restarts_total")
     executor_of(server).kill()
