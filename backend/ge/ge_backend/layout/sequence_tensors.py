@@ -6,7 +6,7 @@ signature, and the controls that it has are declared as inputs like any others.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ge_backend.config.model import ModelConfig, TensorConfig
@@ -56,9 +56,9 @@ def without_states(config: ModelConfig, signature: Signature) -> Signature:
                 "no client sends; remove it from 'input'"
             )
         if signature.inputs:
-            _check(state, state.input, signature.input(state.input), config)
+            _check(state, state.input, "inputs", signature.inputs, config)
         if signature.outputs:
-            _check(state, state.output, signature.output(state.output), config)
+            _check(state, state.output, "outputs", signature.outputs, config)
     taken = {state.input for state in config.sequence.states}
     hidden = hidden_outputs(config)
     return replace(
@@ -116,11 +116,14 @@ def _declared(control: Control) -> TensorConfig:
     )
 
 
-def _check(state: State, name: str, spec: TensorSpec | None, config: ModelConfig) -> None:
+def _check(
+    state: State, name: str, side: str, specs: Sequence[TensorSpec], config: ModelConfig
+) -> None:
+    spec = next((spec for spec in specs if spec.name == name), None)
     if spec is None:
         raise ConfigError(
-            f"sequence_batching declares the state {name!r}, which the graph does not have; "
-            "name an input and an output of the graph"
+            f"sequence_batching declares the state {name!r}, which the graph does not have; its "
+            f"{side} are {', '.join(spec.name for spec in specs)}"
         )
     batched = config.max_batch_size > 0
     whole = state.of_rows(-1, state.dims) if batched else state.dims
