@@ -308,6 +308,21 @@ def test_naming_an_outputs_axes_settles_what_it_follows():
     assert layout.outputs[0].axes == (-1,)
 
 
+def test_an_outputs_dims_in_the_configuration_settle_what_the_file_leaves_open():
+    """A fixed size follows no input, so rows are padded; one that an input has follows that."""
+    declared = [tensor("y", [3])]
+    layout = build_layout(
+        config_of(inputs=[ragged("x")], outputs=declared), UNKNOWN, static_shapes=True
+    )
+    assert layout.axes == ("length",)
+    assert (layout.outputs[0].dims, layout.outputs[0].axes) == ((3,), (-1,))
+    follows = config_of(
+        inputs=[ragged("x")], outputs=declared, parameters={"axes.y": "batch,length"}
+    )
+    layout = build_layout(follows, UNKNOWN, static_shapes=True)
+    assert (layout.outputs[0].dims, layout.outputs[0].axes) == ((-1,), (0,))
+
+
 STEPPED = graph(
     [
         spec("x", (-1, -1), ("batch", "length")),

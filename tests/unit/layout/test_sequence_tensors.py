@@ -89,7 +89,10 @@ def test_a_model_without_sequences_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (("g", "n", [2]), "the state 'g', which the graph does not have; its inputs are x, START, h$"),
+        (
+            ("g", "n", [2]),
+            "the state 'g', which the graph does not have; its inputs are x, START, h$",
+        ),
         (("h", "m", [2]), "the state 'm', which the graph does not have; its outputs are y, n$"),
         (("h", "n", [3]), r"'h' is declared as FP32 \[3\]; the graph has FP32 \[batch, 2\]"),
         (("h", "n", [2, 1]), r"FP32 \[2, 1\]"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -185,7 +185,8 @@ def build_layout(
     signature = agreed_signature(config, without_states(config, signature))
     inputs = tuple(_input(spec, config) for spec in signature.inputs if _used(spec, config))
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
-    outputs = tuple(_output(spec, config, signature) for spec in wanted or signature.outputs)
+    free = _free_axes(inputs)
+    outputs = tuple(_output(spec, config, signature, free) for spec in wanted or signature.outputs)
     padded = _padded_axes(config, inputs, static_shapes=static_shapes)
     if padded and not _can_be_padded(config, inputs, outputs, static_shapes=static_shapes):
         padded = ()
@@ -321,13 +322,23 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
     )
 
 
-def _output(spec: TensorSpec, config: ModelConfig, signature: Signature) -> OutputLayout:
+def _output(
+    spec: TensorSpec, config: ModelConfig, signature: Signature, free: Container[str]
+) -> OutputLayout:
+    """Return an output's layout; a free dim that no input has is what config.pbtxt fixes it to."""
     block = next((b for b in config.batch_outputs if spec.name in b.names), None)
     tensor = tensor_named(config.outputs, spec.name)
     dims, names = _row(spec, config)
     if block is not None and tensor is not None:
         dims, names = tensor.graph_dims, _own_names(spec.name, tensor.graph_dims)
     lengths = tuple(signature.lengths.get(name, "") for name in names)
+    if tensor is not None:
+        dims = tuple(
+            declared if dim < 0 and name not in free and not told else dim
+            for dim, declared, name, told in zip(
+                dims, tensor.graph_dims, names, lengths, strict=True
+            )
+        )
     return OutputLayout(
         name=spec.name,
         dtype=spec.dtype,
