@@ -1,9 +1,14 @@
 import json
+import math
 
 import pytest
 
 from builders.checkpoints import LABELS, as_sentence_encoder, write_checkpoint
-from ge_backend.device.files.encoder_folder import encoder_files, read_encoder_folder
+from ge_backend.device.files.encoder_folder import (
+    default_prompt,
+    encoder_files,
+    read_encoder_folder,
+)
 from ge_backend.errors import ConfigError
 
 
@@ -57,6 +62,50 @@ def test_newer_folders_name_the_pooling_in_one_key(folder):
     there = as_sentence_encoder(folder(architectures=["BertModel"]))
     (there / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "cls"}))
     assert read_encoder_folder(there).pooling == "cls"
+
+
+@pytest.mark.parametrize(
+    ("file", "said", "reason"),
+    [
+        ("config.json", {"max_position_embeddings": "x"}, "max_position_embeddings is 'x', exp"),
+        ("config.json", {"max_position_embeddings": -1}, "max_position_embeddings is -1, expected"),
+        ("config.json", {"max_position_embeddings": math.nan}, "max_position_embeddings is nan, e"),
+        ("config.json", {"id2label": ["a"]}, r"id2label is \['a'\], expected an object"),
+        ("config.json", {"id2label": {"a": "b"}}, r"id2label is \{'a': 'b'\}, expected an object"),
+        ("config.json", [1], r"cannot be read \(it holds \[1\]\); expected an object"),
+        ("tokenizer_config.json", {"model_max_length": "512"}, "model_max_length is '512', expec"),
+        ("tokenizer_config.json", None, r"cannot be read \(it holds None\); expected an object"),
+        ("sentence_bert_config.json", {"max_seq_length": [9]}, r"max_seq_length is \[9\], expect"),
+        ("sentence_bert_config.json", 7, r"cannot be read \(it holds 7\); expected an object"),
+        ("1_Pooling/config.json", {"pooling_mode": 7}, "pools by 7; expected mean, cls, max"),
+        ("1_Pooling/config.json", [], r"cannot be read \(it holds \[\]\); expected an object"),
+        ("config_sentence_transformers.json", [1], r"cannot be read \(it holds \[1\]\); expec"),
+    ],
+)
+def test_a_setting_of_another_kind_is_named(folder, file, said, reason):
+    """With its file, what it is, and what was expected."""
+    architecture = "BertForSequenceClassification" if "id2label" in str(said) else "BertModel"
+    there = folder(architectures=[architecture])
+    if architecture == "BertModel":
+        as_sentence_encoder(there)
+    base = {"architectures": [architecture]} if file == "config.json" else {}
+    (there / file).write_text(json.dumps(base | said if isinstance(said, dict) else said))
+    with pytest.raises(ConfigError, match=reason):
+        read_encoder_folder(there)
+
+
+def test_positions_that_are_null_bound_nothing(folder):
+    """As some write it whose encoders have no table of them."""
+    there = folder(architectures=["BertModel"], max_position_embeddings=None)
+    assert read_encoder_folder(there).max_length == 512
+
+
+def test_prompts_that_are_no_object_are_refused(folder):
+    """By name; there is one to each name."""
+    there = folder(architectures=["BertModel"])
+    (there / "config_sentence_transformers.json").write_text('{"prompts": ["query: "]}')
+    with pytest.raises(ConfigError, match=r"prompts is \['query: '\], expected an object"):
+        default_prompt(there)
 
 
 @pytest.mark.parametrize(("mode", "named"), [(["max"], ""), (["cls", "mean"], "by cls, mean;")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,8 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         pooling, normalised = _sentence(folder, modules)
     output = "sentence_embedding" if pooling else _output(folder, config)
     labels = (config.get("id2label") or {}) if output == "scores" else {}
+    if not isinstance(labels, dict) or not all(map(str.isdecimal, labels)):
+        raise _refused(folder / CONFIG, "id2label", labels, "an object with a name for each number")
     return EncoderFolder(
         folder=folder,
         output=output,
@@ -132,7 +135,10 @@ def default_prompt(folder: Path) -> str:
         ConfigError: the file that says so cannot be read.
     """
     given = _read_if_there(folder / PROMPTS)
-    return str((given.get("prompts") or {}).get(given.get("default_prompt_name")) or "")
+    prompts = given.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise _refused(folder / PROMPTS, "prompts", prompts, "an object")
+    return str(prompts.get(str(given.get("default_prompt_name"))) or "")
 
 
 def _architectures(config: Any) -> tuple[str, ...]:
@@ -170,7 +176,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     try:
         modules = [
             (str(each["type"]).rpartition(".")[2], Path(str(each["path"])))
-            for each in _read_if_there(file)
+            for each in (_read(file, list) if file.is_file() else ())
         ]
     except (TypeError, KeyError) as error:
         raise ConfigError(
@@ -200,7 +206,7 @@ def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]
     given = _read(folder / modules[1][1] / CONFIG)
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
     mode = given.get("pooling_mode") or []
-    asked = [mode] if isinstance(mode, str) else [*mode]
+    asked = list(map(str, mode if isinstance(mode, list) else [mode]))
     asked += [
         modes.get(key.removeprefix("pooling_mode_"), key)
         for key, on in given.items()
@@ -213,18 +219,30 @@ def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]
 
 def _max_length(folder: Path, config: Any) -> int:
     """Return the most tokens of a text: what it was trained on, and there are positions for."""
-    said = DEFAULT_LENGTH
-    tokenizer = _read_if_there(folder / "tokenizer_config.json")
-    if length := tokenizer.get("model_max_length"):
-        said = int(length) if length < NO_LIMIT else said
-    said = int(_sentence_config(folder).get("max_seq_length") or said)
+    tokenizer = folder / "tokenizer_config.json"
+    length = _number(tokenizer, _read_if_there(tokenizer), "model_max_length")
+    said = length if 0 < length < NO_LIMIT else DEFAULT_LENGTH
+    said = _number(folder / SENTENCE, _sentence_config(folder), "max_seq_length") or said
+    positions = _number(folder / CONFIG, config, "max_position_embeddings")
     reserved = FIRST_POSITION.get(str(config.get("model_type")), 0)
-    return min(said, int(config.get("max_position_embeddings", said + reserved)) - reserved)
+    return min(said, positions - reserved) if positions else said
+
+
+def _number(file: Path, given: Mapping[str, Any], name: str) -> int:
+    """Return a setting of a file, a number above 0; 0 where it says nothing."""
+    found = given.get(name) or 0
+    if type(found) not in (int, float) or not found >= 0:
+        raise _refused(file, name, found, "a number above 0")
+    return int(min(found, NO_LIMIT))
+
+
+def _refused(file: Path, name: str, found: object, expected: str) -> ConfigError:
+    return ConfigError(f"{file}: {name} is {found!r}, expected {expected}")
 
 
 def _sentence_config(folder: Path) -> dict[str, Any]:
     """Return what sentence-transformers keeps of texts; empty where there is no such file."""
-    return next((dict(_read(file)) for file in sorted(folder.glob(SENTENCE))), {})
+    return next((_read(file) for file in sorted(folder.glob(SENTENCE))), {})
 
 
 def _read_if_there(file: Path) -> Any:
@@ -232,11 +250,15 @@ def _read_if_there(file: Path) -> Any:
     return _read(file) if file.is_file() else {}
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path, kind: type = dict) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{file} cannot be read ({error}); expected the folder of a transformers or "
             "sentence-transformers model"
         ) from error
+    if not isinstance(content, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise ConfigError(f"{file} cannot be read (it holds {content!r}); expected {wanted}")
+    return content
