@@ -214,6 +214,18 @@ def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_pat
         open_encoder(tmp_path)
 
 
+def test_a_classifier_with_further_layers_is_refused(open_encoder, tmp_path):
+    """They are the reason as well as what its encoder may do: the message says so."""
+    sizes = {"dim": 16, "hidden_dim": 32, "n_heads": 2, "n_layers": 2}
+    config = transformers.DistilBertConfig(vocab_size=200, initializer_range=0.5, **sizes)
+    transformers.DistilBertForSequenceClassification(config).eval().save_pretrained(tmp_path)
+    reason = (
+        r"or DistilBertForSequenceClassification has more than a classifier on top; `ge-backend"
+    )
+    with pytest.raises(Unsupported, match=reason):
+        open_encoder(tmp_path)
+
+
 def test_a_large_number_does_not_hide_that_rows_see_each_other(open_encoder, tmp_path):
     """In BF16 all others may be wrong within what rounding makes of it."""
     config = transformers.MPNetConfig(**SIZES, pad_token_id=1)

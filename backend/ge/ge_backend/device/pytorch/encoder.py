@@ -150,10 +150,12 @@ class PackedEncoder:
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
             if not apart <= TOLERANCE[self.dtype] * largest:
+                head = f", or {type(self.whole).__name__} has more than a classifier on top"
                 raise Unsupported(
                     f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
                     f"{largest:.2g}: "
                     f"{type(self.base).__name__} looks at other tokens outside of its attention"
+                    f"{head if self._folder.classifies else ''}"
                 )
             self._check_touched(layers, hidden)
         return apart
