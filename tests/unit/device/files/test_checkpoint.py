@@ -266,6 +266,7 @@ def test_an_architecture_of_other_settings_is_the_reason(tmp_path, name, sizes, 
         ModelError, match=rf"expected {lacking}.*: {name}ForCausalLM is another one"
     ):
         read_checkpoint(tmp_path)
+    assert read_checkpoint(tmp_path, quantised=True).vocabulary == 50  # as for vLLM, which has it
 
 
 def test_a_name_that_is_no_list_is_a_decoders_all_the_same(tmp_path):

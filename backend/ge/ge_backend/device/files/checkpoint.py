@@ -228,6 +228,8 @@ def is_checkpoint(folder: Path, filename: str = "") -> bool:
 def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
     """Return what a version folder holds; quantised weights only for who runs them, too.
 
+    That is vLLM, which has architectures of its own: no sizes but the vocabulary's are asked for.
+
     Raises:
         ModelError: something is missing or damaged.
     """
@@ -255,7 +257,9 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
         sampling={name: generation[name] for name in SAMPLING if generation.get(name) is not None},
         files=(*(path for path in others if path.is_file()), *weights),
     )
-    _ = found.vocabulary, found.max_positions, found.cache_elements_per_token()
+    _ = found.vocabulary
+    if not quantised:  # who runs those asks the file for itself
+        _ = found.max_positions, found.cache_elements_per_token()
     return found
 
 
