@@ -12,6 +12,7 @@ from ge_backend.device.files.onnx_file import (  # noqa: E402
     onnx_axes,
     onnx_inputs,
     onnx_operators,
+    onnx_shapeless,
 )
 from ge_backend.errors import ModelError  # noqa: E402
 
@@ -185,3 +186,16 @@ def test_a_file_without_operators_is_refused(tmp_path):
     path.write_bytes(b"no model at all")
     with pytest.raises(ModelError, match=r"m\.onnx: not an ONNX model"):
         onnx_operators(path)
+
+
+def test_inputs_of_any_rank_are_told_from_scalars(tmp_path):
+    """A shape of no dimensions is one; what an output's is does not matter."""
+    value = helper.make_tensor_value_info
+    given = [
+        value(name, TensorProto.FLOAT, dims)
+        for name, dims in zip("abc", (None, [], ["n"]), strict=True)
+    ]
+    built = helper.make_graph([], "g", given, [value("y", TensorProto.FLOAT, None)])
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(built).SerializeToString())
+    assert onnx_shapeless(path) == ["a"]
