@@ -28,10 +28,11 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.in_flight import InFlight
 from ge_backend.executor.protocol.messages import DeviceRows, GatherInput
+from ge_backend.fleet import fleet as fleet_module
 from ge_backend.fleet.fleet import SILENT_NS, Fleet
 
-# By then a run has begun, also on a busy machine.
-BEGUN_NS = 1_000_000_000
+# What a run has; once it has begun, the fleet's clock is set ahead, and it is late.
+TIME_NS, AHEAD_NS = 60_000_000_000, 61_000_000_000
 
 
 class Fleets:
@@ -47,11 +48,11 @@ class Fleets:
             session.fleet = self.fleet
         self.staged, self.gates = [], []
 
-    def hold(self, place):
-        """Let no run on this device end until the event is set."""
+    def hold(self, place, begun=lambda: None):
+        """Let no run on this device end until the event is set; each says when it has begun."""
         gate = threading.Event()
         self.gates.append(gate)
-        self.benches[place].device.faults.strike = lambda *_: gate.wait(20)
+        self.benches[place].device.faults.strike = lambda *_: (begun(), gate.wait(20))
         return gate
 
     def begin(
@@ -608,15 +609,34 @@ def test_deadlines_are_kept_while_there_is_no_executor(fleets):
     assert sums([end.outcome for end in left]) == [6, 9]
 
 
-def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch):
+class Clock:
+    """The fleet's clock."""
+
+    def __init__(self):
+        self.ahead_ns = self.reads = 0
+
+    def monotonic_ns(self):
+        self.reads += 1
+        return time.monotonic_ns() + self.ahead_ns
+
+    def set_ahead(self):
+        self.ahead_ns = AHEAD_NS
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(fleet_module, "time", clock)
+    return clock
+
+
+def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch, clock):
     """Runs whose time is over fail at once; a late answer is nobody's, and hurts no later run."""
     one = fleets(1)
-    gate = one.hold(0)
+    gate = one.hold(0, clock.set_ahead)
     monkeypatch.setattr(InFlight, "silent_ns", SILENT_NS)
-    soon_ns = time.monotonic_ns() + BEGUN_NS
-    runs = one.begin([1, 2], deadline_ns=soon_ns)
+    runs = one.begin([1, 2], deadline_ns=time.monotonic_ns() + TIME_NS)
     ended = [next(runs), next(runs)]
-    assert 0 < time.monotonic_ns() - soon_ns < 10_000_000_000
     assert {end.index for end in ended} == {0, 1}
     assert all(end.given_up and isinstance(end.outcome.error, DeadlineExceeded) for end in ended)
     gate.set()
@@ -625,12 +645,12 @@ def test_deadlines_are_kept_while_an_executor_shows_no_life(fleets, monkeypatch)
     assert one.answers(4, 5) == [12, 15]
 
 
-def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatch):
+def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatch, clock):
     """So its sequence is given up: a client that sent it again would have it counted twice."""
     one = fleets(1)
-    gate = one.hold(0)
+    gate = one.hold(0, clock.set_ahead)
     monkeypatch.setattr(InFlight, "silent_ns", SILENT_NS)
-    soon_ns = time.monotonic_ns() + BEGUN_NS
+    soon_ns = time.monotonic_ns() + TIME_NS
     runs = one.begin([1], deadline_ns=soon_ns, slots=(0,), starting=(0,))
     ended = next(runs)
     gate.set()
@@ -639,16 +659,16 @@ def test_a_step_that_was_given_up_may_have_moved_its_state_on(fleets, monkeypatc
     assert "may yet change the state of its sequence" in str(ended.outcome.error)
 
 
-def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
+def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch, clock):
     """When the silent executor dies, its other runs are; each ends once."""
     one = fleets(1)
-    one.hold(0)
+    one.hold(0, clock.set_ahead)
     monkeypatch.setattr(InFlight, "silent_ns", SILENT_NS)
-    now_ns = time.monotonic_ns()
+    soon_ns = time.monotonic_ns() + TIME_NS
 
     def stage(session, chosen, *, again):
         session.reserve(256, keep=again)
-        times = {0: now_ns + BEGUN_NS, 1: 0}
+        times = {0: soon_ns, 1: 0}
         return [replace(order(session, 1 + i), deadline_ns=times[i]) for i in chosen]
 
     runs = one.fleet.run([1000.0, 1000.0], stage)
@@ -660,14 +680,15 @@ def test_runs_that_were_given_up_are_not_repeated(fleets, monkeypatch):
     assert (second.index, sums([second.outcome])) == (1, [6])
 
 
-def test_an_executor_that_lives_keeps_deadlines_itself(fleets):
+def test_an_executor_that_lives_keeps_deadlines_itself(fleets, clock):
     """A run that has begun ends when it ends, however late."""
     one = fleets(1)
-    soon_ns = time.monotonic_ns() + BEGUN_NS
+    soon_ns = time.monotonic_ns() + TIME_NS
 
     def last(*_):
-        while time.monotonic_ns() < soon_ns + 300_000_000:
-            time.sleep(0.05)
+        clock.set_ahead()
+        late = clock.reads
+        assert comes_true(lambda: clock.reads > late + 10)
 
     one.benches[0].device.faults.strike = last
     (outcome,), _ = one.run([1], deadline_ns=soon_ns)
