@@ -387,11 +387,14 @@ def test_deadlines_pass_in_their_own_order(lanes):
     for block in blocks:
         submit(lanes, block)
         assert block.begun.wait(20)
-    dropped = []
+    dropped, telling = [], Gate()
+    submit(lanes, Gate(), drop=lambda _: telling(Grant(came_ns=0)), deadline_ns=1)
+    assert telling.begun.wait(20)  # so that all wait before the first of them is dropped
     now_ns = time.monotonic_ns()
-    for ms in (900, 300, 600):  # so that all wait before the first of them is late
+    for ms in (900, 300, 600):
         drop = functools.partial(lambda ms, error: dropped.append(ms), ms)
         submit(lanes, Gate(), drop=drop, deadline_ns=now_ns + ms * 1_000_000)
+    telling.go.set()
     assert comes_true(lambda: len(dropped) == 3)
     assert dropped == [300, 600, 900]
     for block in blocks:
