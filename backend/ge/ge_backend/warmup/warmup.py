@@ -23,6 +23,7 @@ __all__ = [
     "bucket_shapes",
     "describe_bucket",
     "first_cost",
+    "prepare_bucket",
     "warm_up",
 ]
 
@@ -82,7 +83,7 @@ def warm_up(
             break
         measured = not (late or bucket in known)
         label = describe_bucket(bucket, layout)
-        prepared = _prepare(session, layout, bucket, effort.repeats if measured else 0)
+        prepared = prepare_bucket(session, layout, bucket, effort.repeats if measured else 0)
         if prepared is None:
             log.warning("warm-up %d/%d %s failed", number, len(ordered), label)
             continue
@@ -113,8 +114,14 @@ def first_cost(session: Session, layout: Layout, bucket: Bucket) -> dict[Bucket,
     return {bucket: float(prepared.cost_ns + RUN_OVERHEAD_NS)}
 
 
-def _prepare(session: Session, layout: Layout, bucket: Bucket, repeats: int) -> Prepared | None:
-    """Prepare one bucket; None when an engine that need not be prepared cannot run it."""
+def prepare_bucket(
+    session: Session, layout: Layout, bucket: Bucket, repeats: int
+) -> Prepared | None:
+    """Prepare one bucket; None when an engine that need not be prepared cannot run it.
+
+    Raises:
+        ModelError: it has to be, as one with static shapes has.
+    """
     try:
         return session.prepare(bucket_inputs(bucket, layout), repeats)
     except GraphFailed as error:

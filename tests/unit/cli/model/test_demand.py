@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from builders.writer import make_writer
@@ -72,12 +73,31 @@ def test_a_model_that_cannot_be_loaded(model):
         measured(folder)
 
 
+def test_a_model_that_does_not_run_at_a_guessed_size_is_planned(tmp_path, monkeypatch, caplog):
+    """It loads in a server, too: what its runs need is not known, and the reason is told."""
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper
+
+    from builders.graphs import graph, write_model
+
+    monkeypatch.setenv("GE_CACHE_DIR", "off")
+    nodes = [helper.make_node("TopK", ["audio", "k"], ["y", "place"], axis=1)]
+    best_of_20 = graph(
+        nodes,
+        [("audio", TensorProto.FLOAT, ["batch", "samples"])],
+        [("y", TensorProto.FLOAT, ["batch", 20])],
+        [("k", np.array([20]))],
+    )
+    write_model(tmp_path, "best", "max_batch_size: 4\n", best_of_20)
+    found = measured(tmp_path / "best", "cpu")
+    assert (found.workspace_bytes, found.io_bytes) == (0, None)
+    assert "bucket rows=4 cannot be measured" in caplog.text
+
+
 def test_files_beside_an_onnx_model_are_weights(tmp_path, monkeypatch):
     """External data counts."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    import numpy as np
-
     from builders.graphs import token_rows, write_model
 
     monkeypatch.setenv("GE_CACHE_DIR", "off")

@@ -25,7 +25,7 @@ from ge_backend.layout.layout import Layout, TensorLayout
 from ge_backend.serving.generation import check_generation, draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
 from ge_backend.warmup.shaped import ShapedModel
-from ge_backend.warmup.warmup import bucket_inputs, bucket_shapes
+from ge_backend.warmup.warmup import bucket_shapes, prepare_bucket
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
 
@@ -130,16 +130,20 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
 
 
 def _prepare_largest(model: ShapedModel) -> list[Prepared]:
-    """Prepare the buckets that no other covers; where requests are concatenated there are none."""
+    """Prepare the buckets that no other covers; where requests are concatenated there are none.
+
+    What cannot run is left out, as at a load: a free axis that is not padded has a guessed size.
+    """
     entries, layout = model.grid.entries, model.layout
     if layout.concatenated:
         return []
     if model.session.static_shapes:
         model.session.compile([bucket_shapes(bucket, layout) for bucket in entries])
-    return [
-        model.session.prepare(bucket_inputs(bucket, layout), repeats=1)
+    prepared = [
+        prepare_bucket(model.session, layout, bucket, repeats=1)
         for bucket in largest_buckets(entries)
     ]
+    return [one for one in prepared if one is not None]
 
 
 def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
