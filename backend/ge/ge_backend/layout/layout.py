@@ -332,7 +332,7 @@ def _output(
     if block is not None and tensor is not None:
         dims, names = tensor.graph_dims, _own_names(spec.name, tensor.graph_dims)
     lengths = tuple(signature.lengths.get(name, "") for name in names)
-    if tensor is not None:
+    if tensor is not None and dims:  # a scalar, which the host does not know, is declared as [1]
         dims = tuple(
             declared if dim < 0 and name not in free and not told else dim
             for dim, declared, name, told in zip(

@@ -73,13 +73,17 @@ def test_newer_folders_name_the_pooling_in_one_key(folder):
         ("config.json", {"id2label": ["a"]}, r"id2label is \['a'\], expected an object"),
         ("config.json", {"id2label": {"a": "b"}}, r"id2label is \{'a': 'b'\}, expected an object"),
         ("config.json", [1], r"cannot be read \(it holds \[1\]\); expected an object"),
-        ("tokenizer_config.json", {"model_max_length": "512"}, "model_max_length is '512', expec"),
+        (
+            "tokenizer_config.json",
+            {"model_max_length": "512"},
+            "model_max_length is '512', expected",
+        ),
         ("tokenizer_config.json", None, r"cannot be read \(it holds None\); expected an object"),
         ("sentence_bert_config.json", {"max_seq_length": [9]}, r"max_seq_length is \[9\], expect"),
         ("sentence_bert_config.json", 7, r"cannot be read \(it holds 7\); expected an object"),
         ("1_Pooling/config.json", {"pooling_mode": 7}, "pools by 7; expected mean, cls, max"),
         ("1_Pooling/config.json", [], r"cannot be read \(it holds \[\]\); expected an object"),
-        ("config_sentence_transformers.json", [1], r"cannot be read \(it holds \[1\]\); expec"),
+        ("config_sentence_transformers.json", [1], r"cannot be read \(it holds \[1\]\); expected"),
     ],
 )
 def test_a_setting_of_another_kind_is_named(folder, file, said, reason):
