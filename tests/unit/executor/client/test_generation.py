@@ -205,6 +205,15 @@ def test_the_next_is_tried_once_the_step_of_what_was_withdrawn_has_ended(rig, ki
     assert rig.restarts == 2
 
 
+def serves_again(rig):
+    """Let the model be opened; the next request is served to its end."""
+    rig.refusal = None
+    assert comes_true(lambda: rig.client.ready)
+    later = rig.ask("later")
+    assert later.over.wait(20)
+    assert later.ids == [0, 1, 2, 3, 4]
+
+
 def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
     """What waited fails with the reason; once the executor is back, requests are served."""
     rig.service.hold_after = 1
@@ -217,11 +226,7 @@ def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
     assert not rig.client.ready
     with pytest.raises(DeviceUnavailable, match="the file is gone; it is tried again meanwhile"):
         rig.ask("now")
-    rig.refusal = None
-    assert comes_true(lambda: rig.client.ready)
-    later = rig.ask("later")
-    assert later.over.wait(20)
-    assert later.ids == [0, 1, 2, 3, 4]
+    serves_again(rig)
 
 
 def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig, monkeypatch):
@@ -236,11 +241,7 @@ def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig,
     assert isinstance(waiting.error, DeviceUnavailable)
     assert str(waiting.error) == "it was killed; it is tried again meanwhile"
     assert not rig.client.ready
-    rig.refusal = None
-    assert comes_true(lambda: rig.client.ready)
-    later = rig.ask("later")
-    assert later.over.wait(20)
-    assert later.ids == [0, 1, 2, 3, 4]
+    serves_again(rig)
 
 
 def test_what_nobody_foresaw_ends_no_attempt_to_open_the_model_again(rig, caplog):
@@ -254,11 +255,7 @@ def test_what_nobody_foresaw_ends_no_attempt_to_open_the_model_again(rig, caplog
     assert isinstance(waiting.error, DeviceUnavailable)
     assert "TypeError: no number (see the server's log)" in str(waiting.error)
     assert not rig.client.ready
-    rig.refusal = None
-    assert comes_true(lambda: rig.client.ready)
-    later = rig.ask("later")
-    assert later.over.wait(20)
-    assert later.ids == [0, 1, 2, 3, 4]
+    serves_again(rig)
     assert "Traceback" in caplog.text
 
 
