@@ -294,11 +294,8 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
     dims, names = _row(spec, config)
     how, source = generated_by(config, spec.name), ""
     common = is_common(config, spec)
-    if common and tensor is not None:
-        dims = tensor.graph_dims
-    elif common:
-        dims = spec.dims
     if common:
+        dims = spec.dims if tensor is None else tensor.graph_dims
         names = _own_names(spec.name, dims)
     if block is not None:
         dims, names, how, source = (), (), block.kind, block.sources[0]

@@ -47,9 +47,9 @@ class HostStates:
         if not self._layout.batched:
             return {name: value[0] for name, value in found.items()}
         for state in self._layout.states:
-            found[state.input] = np.ascontiguousarray(
-                np.moveaxis(found[state.input], 0, state.axis)
-            )
+            if state.axis:
+                by_rows = found[state.input]
+                found[state.input] = np.ascontiguousarray(np.moveaxis(by_rows, 0, state.axis))
         return found
 
     def keep(self, results: Mapping[str, Array], slots: Sequence[int]) -> dict[str, Shape]:
@@ -71,7 +71,7 @@ class HostStates:
             raise GraphFailed(f"the graph has no output {state.output!r}, which is a state's")
         if not self._layout.batched:
             values = values[None]
-        elif values.ndim == len(state.dims) + 1:
+        elif state.axis and values.ndim == len(state.dims) + 1:
             values = np.moveaxis(values, state.axis, 0)
         fits = agree(state.dims, values.shape[1:])
         if not fits or len(values) < len(slots) or values.dtype != state.dtype.numpy:
