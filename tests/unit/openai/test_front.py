@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from asyncio import BaseEventLoop
 from types import SimpleNamespace
 
 import pytest
@@ -125,10 +126,23 @@ def test_a_head_that_comes_byte_by_byte_ends_its_connection(opened, hurry):
 
 def test_an_answer_and_a_body_may_take_longer(monkeypatch, opened):
     """As long as the body goes on, and the answer's end is what is waited for."""
-    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", 2.0)
+    limit_s, passed = 2000.0, [0.0]
+    monkeypatch.setattr(front_module, "SEND_TIMEOUT_S", limit_s)
+    monkeypatch.setattr(BaseEventLoop, "time", lambda _: time.monotonic() + passed[0])
     with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
         slow = opened(front, BODY)
-        send_slowly(slow, b"not JSON.", 0.3)
+
+        def has_its_time():
+            """Whether what was sent last has come, and the next part is waited for."""
+            ends = [one.end for one in list(front._server.server_state.connections)]
+            return any(
+                end and end.when() - passed[0] > time.monotonic() + limit_s / 2 for end in ends
+            )
+
+        for byte in b"not JSON.":
+            assert comes_true(has_its_time)
+            passed[0] += 0.75 * limit_s
+            slow.sendall(bytes([byte]))
         assert slow.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
