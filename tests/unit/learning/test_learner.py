@@ -73,10 +73,12 @@ def test_a_model_that_serves_already_is_measured(bench):
     slow = {f"{rows}x{size}": 20.0 for rows, size in BUCKETS}
     instance = bench.instance(static=False, early=True, cost_ms=slow)
     assert instance.ask(8, 32) == [8.0, 32.0]
-    assert measured_in(instance) > len(BUCKETS) * 0.02
+    took = measured_in(instance)
+    assert took > len(BUCKETS) * 0.02
     instance.ask()
     costs = instance.pipeline.costs.table
-    assert all(20e6 < costs[bucket] < 200e6 for bucket in BUCKETS)
+    assert min(costs[bucket] for bucket in BUCKETS) > 20e6
+    assert sum(costs[bucket] for bucket in BUCKETS) < took * 1e9
     again = bench.instance(static=False, early=True, cost_ms=slow)
     assert again.pipeline.costs.table == costs
 
