@@ -55,9 +55,10 @@ fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# Two files at a time: much of a test is waiting for processes, and more at once want memory.
+# Two files at a time: much of a test is waiting for processes, and more at once want memory. As they
+# are listed: by number of tests the longest would begin last, and other files wait for its servers.
 test: $(VENV)/.test $(NPU_SOURCES) ## all tests, the real server among them
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
 	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)
