@@ -1,9 +1,12 @@
 """The tutorial, run in one shell from top to bottom; what it prints is what the page shows."""
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,17 @@ def script(ports: dict[str, int]) -> str:
     return "\n".join([*lines, ""])
 
 
+@contextlib.contextmanager
+def kept(ports: Iterable[int]) -> Iterator[None]:
+    """Keep ports from whoever looks for free ones, also while none of the page's servers runs."""
+    with contextlib.ExitStack() as stack:
+        for port in ports:
+            held = stack.enter_context(socket.socket())
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the servers' own do
+            held.bind(("127.0.0.1", port))
+        yield
+
+
 @pytest.fixture(scope="module")
 def printed(installation, tmp_path_factory) -> list[str]:
     """What each step printed, in a folder that has what the reader has."""
@@ -76,15 +90,16 @@ def printed(installation, tmp_path_factory) -> list[str]:
     make_writer(chat)
     (chat / "chat_template.jinja").write_text(TEMPLATE)
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    done = subprocess.run(
-        ["bash", "-c", script(ports)],
-        cwd=folder,
-        env=os.environ | {"GE_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200"},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
+    with kept(ports.values()):
+        done = subprocess.run(
+            ["bash", "-c", script(ports)],
+            cwd=folder,
+            env=os.environ | {"GE_CACHE_DIR": str(folder / "cache"), "COLUMNS": "200"},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
     trouble = (folder / "trouble").read_text() if (folder / "trouble").exists() else ""
     assert done.returncode in {0, 143}, done.stdout + done.stderr + trouble
     for name, usual in PORTS.items():
