@@ -137,6 +137,16 @@ def non_zero():
     )
 
 
+def convolution(taps=40):
+    """Take x [batch, 1, samples] -> y [batch, 1, places]: sums of so many; fewer do not run."""
+    return graph(
+        [helper.make_node("Conv", ["x", "ones"], ["y"])],
+        [("x", TensorProto.FLOAT, ["batch", 1, "samples"])],
+        [("y", TensorProto.FLOAT, ["batch", 1, "places"])],
+        [("ones", np.ones((1, 1, taps), np.float32))],
+    )
+
+
 def write_model(repository, name, config="", model=None, filename="model.onnx"):
     """Write a model folder; the configuration begins with the backend."""
     folder = Path(repository) / name / "1"

@@ -1,5 +1,6 @@
 """What a client sent that the model does not take is INVALID_ARGUMENT, and its neighbours go on."""
 
+import re
 import threading
 
 import numpy as np
@@ -13,10 +14,12 @@ from builders.graphs import (
     TABLE,
     VOCABULARY,
     WIDTH,
+    convolution,
     parameters,
     with_positions,
     write_model,
 )
+from builders.null_models import comes_true
 
 CONFIG = f"""
 max_batch_size: 8
@@ -27,10 +30,16 @@ dynamic_batching {{ max_queue_delay_microseconds: 50000 }}
 
 
 @pytest.fixture(scope="module")
-def url(triton_server, tmp_path_factory):
+def server(triton_server, tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     write_model(models, "tokens", CONFIG, with_positions())
-    return triton_server(models).grpc
+    write_model(models, "sound", model=convolution())
+    return triton_server(models)
+
+
+@pytest.fixture(scope="module")
+def url(server):
+    return server.grpc
 
 
 def infer(url, ids):
@@ -77,3 +86,17 @@ def test_neighbours_of_such_a_request_are_answered(url):
     places = np.arange(2, dtype=np.float32)[:, None]
     for number, answer in answers.items():
         np.testing.assert_allclose(answer[0], TABLE[[number, number + 1]] + places, rtol=1e-5)
+
+
+def test_a_graph_that_takes_no_short_inputs_is_measured_at_larger_ones(server, url):
+    """Without a warning for each bucket, and for what was tried before."""
+    written = ""
+
+    def measured():
+        nonlocal written
+        written = server.options.log_file.read_text()
+        return re.search("ge sound: warm-up 6/6 rows=1 .* ms", written)
+
+    assert comes_true(measured)
+    assert "sound/1/model.onnx failed to run" not in written
+    assert "ge sound: bucket rows" not in written

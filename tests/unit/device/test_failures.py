@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.device.failures import failure, reason
+from ge_backend.device.failures import failure, reason, told_by_caller
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 
@@ -61,3 +61,12 @@ def test_clients_see_no_folders(caplog):
         "m.onnx failed to run: [ONNXRuntimeError] : Node /embed/Gather at a.cc:12 of m.onnx"
     )
     assert f"/srv/models/m/1/m.onnx failed to run: {text}" in caplog.text
+
+
+def test_what_the_caller_tells_is_no_warning(caplog):
+    """A bucket that is tried at load and does not run is said once, by whoever tried it."""
+    with told_by_caller():
+        failure(RuntimeError("too small"), "m/model.onnx")
+    assert caplog.text == ""
+    failure(RuntimeError("too small"), "m/model.onnx")
+    assert "m/model.onnx failed to run: too small" in caplog.text

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import PurePath
 
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory
 
-__all__ = ["failure", "reason", "without_folders"]
+__all__ = ["failure", "reason", "told_by_caller", "without_folders"]
 
 log = logging.getLogger(__name__)
 
+_LEVEL = ContextVar("level", default=logging.WARNING)
 _NO_MEMORY = ("bad_alloc", "allocate memory", "not enough memory", "out of memory")
 _STACK_FIRST = "The following operation failed in the TorchScript interpreter"
 _LONGEST = 600
@@ -35,8 +39,18 @@ def failure(error: BaseException, path: str) -> GeError:
     kind: type[GeError] = GraphFailed
     if isinstance(error, MemoryError) or any(mark in text for mark in _NO_MEMORY):
         kind = OutOfMemory
-    log.warning("%s failed to run: %s", path, error)
+    log.log(_LEVEL.get(), "%s failed to run: %s", path, error)
     return kind(f"{PurePath(path).name} failed to run: {without_folders(reason(error), path)}")
+
+
+@contextlib.contextmanager
+def told_by_caller() -> Iterator[None]:
+    """Log failures in this thread as details: whoever asked for the run says what failed."""
+    before = _LEVEL.set(logging.DEBUG)
+    try:
+        yield
+    finally:
+        _LEVEL.reset(before)
 
 
 def without_folders(text: str, path: str) -> str:

@@ -28,6 +28,7 @@ from ge_backend.layout.validate import (
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
 __all__ = [
+    "MATCHED_SIZE",
     "InputLayout",
     "Layout",
     "OutputLayout",
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+# What rows cost is measured with free axes that are not padded at this size: any is a guess.
+MATCHED_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +134,8 @@ class Layout:
         limits: the largest size that the graph itself allows, by axis name.
         least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
         least_rows: the fewest rows that a run may have; fewer are filled up.
+        matched_size: what matched axes without a size of their own are measured at; 0 where none is
+            known that runs.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
         states: what sequences carry from step to step; not among the inputs and outputs.
         sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
@@ -147,6 +153,7 @@ class Layout:
     sizes: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
+    matched_size: int = MATCHED_SIZE
 
     @property
     def smallest(self) -> Shape:

@@ -172,12 +172,14 @@ def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Me
     session = open_session(config, config.device, on_restart=lambda: None)
     try:
         model = ShapedModel.of(config, session, store)
+        layout = model.layout
         if first is not None:
-            _check_axes(model.layout, first.layout)
+            _check_axes(layout, first.layout)
+            layout = replace(layout, matched_size=first.layout.matched_size)
         buckets = first.buckets if first is not None else _samples(model.grid)
         effort = Effort(repeats=config.warmup_repeats)
-        costs = warm_up(session, model.layout, buckets, effort)
-        found = _Measured(layout=model.layout, buckets=buckets, costs=costs)
+        costs = warm_up(session, layout, buckets, effort)
+        found = _Measured(layout=layout, buckets=buckets, costs=costs)
         if first is None:
             return _with_sample(config, session, found)
         return replace(found, differs=_differs(config, session, first))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.traffic.histogram import SizeHistogram
+from ge_backend.warmup.matched_size import with_matched_size
 from ge_backend.warmup.store import Store
 
 __all__ = ["ShapedModel", "recorded_traffic"]
@@ -46,6 +48,8 @@ class ShapedModel:
         static, fixed = session.static_shapes, session.fixed_shapes
         layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
         grid = _grid(config, layout, session, store)
+        if config.warmup and not static and not layout.concatenated:
+            layout = with_matched_size(session, layout, min(grid.entries, key=math.prod))
         return cls(config=config, session=session, layout=layout, grid=grid, store=store)
 
     def grid_with(self, buckets: Mapping[str, str]) -> BucketGrid:

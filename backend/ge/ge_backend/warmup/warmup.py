@@ -13,7 +13,7 @@ from ge_backend.config.sequence_batching import State
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Prepared, PrepareInput
-from ge_backend.layout.layout import InputLayout, Layout
+from ge_backend.layout.layout import MATCHED_SIZE, InputLayout, Layout
 from ge_backend.tensors import DataType, Shape
 
 __all__ = [
@@ -29,8 +29,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# What rows cost is measured with free axes that are not padded at this size: any is a guess.
-MATCHED_SIZE = 16
 # What a run takes beside the graph's own time: staging, two messages, splitting. Else little models
 # are run in many pieces: a tokenizer's row takes less. benchmarks/README.md has what the trip takes
 # with one request in flight; less counts here, since with several a part overlaps with other runs.
@@ -62,7 +60,8 @@ def warm_up(
     """Return what a run of each bucket costs in nanoseconds; what could not run is left out.
 
     The executor measures a shape once, whichever instance asks first. Buckets in `known` are
-    prepared, not measured again. It ends between two buckets once `stopped` says so.
+    prepared, not measured again. It ends between two buckets once `stopped` says so. Nothing is
+    measured of a graph of which no size is known that runs.
 
     Raises:
         ModelError: an engine with static shapes failed on a bucket: it could never serve it.
@@ -70,6 +69,8 @@ def warm_up(
         ExecutorLost: the executor died over a bucket, twice.
     """
     costs: dict[Bucket, float] = {}
+    if not layout.matched_size:
+        return costs
     started = time.monotonic()
     ordered = sorted(buckets, key=math.prod, reverse=True)
     if (session.static_shapes or session.bucketed) and ordered:
@@ -85,7 +86,7 @@ def warm_up(
         label = describe_bucket(bucket, layout)
         prepared = prepare_bucket(session, layout, bucket, effort.repeats if measured else 0)
         if prepared is None:
-            log.warning("warm-up %d/%d %s failed", number, len(ordered), label)
+            log.info("warm-up %d/%d %s failed", number, len(ordered), label)
             continue
         if measured:
             costs[bucket] = float(prepared.cost_ns + RUN_OVERHEAD_NS)
@@ -106,6 +107,8 @@ def first_cost(session: Session, layout: Layout, bucket: Bucket) -> dict[Bucket,
 
     Others may run or be measured meanwhile. Empty where the engine cannot run it.
     """
+    if not layout.matched_size:
+        return {}
     try:
         prepared = session.prepare(bucket_inputs(bucket, layout), 1, alone=False)
     except GraphFailed as error:
@@ -176,7 +179,7 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
 
 def _modest(layout: Layout, name: str) -> int:
     """Return the only size of an axis, or a guess that the graph takes."""
-    size = min(MATCHED_SIZE, layout.limits.get(name, MATCHED_SIZE))
+    size = min(layout.matched_size, layout.limits.get(name, layout.matched_size))
     return layout.sizes.get(name, max(size, layout.least.get(name, 1)))
 
 

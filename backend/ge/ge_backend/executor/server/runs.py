@@ -8,6 +8,7 @@ import time
 import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
+from ge_backend.device.failures import told_by_caller
 from ge_backend.device.host_memory import check_room
 from ge_backend.device.resident.states import StateStore
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory, ProtocolError, StateLost
@@ -98,7 +99,8 @@ def measure(entry: CachedGraph, message: Prepare) -> Prepared:
     cost = entry.costs.get(message.inputs)
     cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
     if cost is None or not cached:
-        cost = _measured(loaded_graph(entry), message)
+        with told_by_caller():
+            cost = _measured(loaded_graph(entry), message)
         if message.alone:
             entry.costs[message.inputs] = cost
     return Prepared(
