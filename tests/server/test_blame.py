@@ -100,3 +100,20 @@ def test_a_graph_that_takes_no_short_inputs_is_measured_at_larger_ones(server, u
     assert comes_true(measured)
     assert "sound/1/model.onnx failed to run" not in written
     assert "ge sound: bucket rows" not in written
+
+
+def test_a_client_whose_input_is_too_short_for_the_graph_is_told_so(url):
+    """Where longer ones run; what the engine said is kept."""
+
+    def hear(samples):
+        tensor = grpcclient.InferInput("x", [1, 1, samples], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1, samples), np.float32))
+        with grpcclient.InferenceServerClient(url) as client:
+            return client.infer("sound", [tensor]).as_numpy("y")
+
+    assert hear(41).tolist() == [[[40, 40]]]
+    with pytest.raises(
+        InferenceServerException, match=r"not take 'x'.*Invalid input shape"
+    ) as error:
+        hear(3)
+    assert error.value.status() == "StatusCode.INVALID_ARGUMENT"

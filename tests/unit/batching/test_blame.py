@@ -115,3 +115,40 @@ def test_all_else_is_the_graphs_failure(text, planned):
     error = cause(text, [1, 2], planned=planned)
     assert isinstance(error, GraphFailed)
     assert str(error) == text
+
+
+UNFIT = (
+    "while running Conv node. Status Message: Invalid input shape: {3}",
+    "matmul_helper.h:59 Compute MatMul dimension mismatch",
+    "Kernel size can't be greater than actual input size",
+    BROADCAST.format(3, 4),
+)
+
+
+@pytest.mark.parametrize("text", UNFIT)
+def test_shapes_that_a_graph_does_not_take_are_named_where_others_have_run(text):
+    """As a sound that is shorter than a convolution; the engine's words are kept."""
+    layout = replace(LAYOUT, axes=(), matched=("length",))
+    request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
+    error = blamed(GraphFailed(text), request, layout, planned=True, most_rows=2)
+    assert isinstance(error, InvalidRequest)
+    assert "does not take 'x' [2, 3], where it has taken other sizes" in str(error)
+    assert text in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "matched", "most_rows"),
+    [
+        (UNFIT[0], ("length",), 0),
+        (UNFIT[0], ("length",), 1),
+        (UNFIT[0], (), 2),
+        ("Integer division by zero", ("length",), 2),
+    ],
+    ids=["nothing has run", "fewer rows have run", "no free axis", "other words"],
+)
+def test_a_graph_that_may_be_broken_is_not_the_clients_fault(text, matched, most_rows):
+    """As one that was exported for one row, which runs with no two of any size."""
+    layout = replace(LAYOUT, axes=(), matched=matched)
+    request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
+    error = GraphFailed(text)
+    assert blamed(error, request, layout, planned=True, most_rows=most_rows) is error

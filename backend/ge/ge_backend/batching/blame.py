@@ -33,11 +33,21 @@ _SHAPES = re.compile(
     r"LeftShape: \{([\d,]+)\}, RightShape: \{([\d,]+)\}"
 )
 
+# Operators whose inputs do not fit each other, or that take none so short: ONNX Runtime's
+# convolutions, products, reshapes and concatenations, and torch's.
+_UNFIT = re.compile(
+    r"Invalid input shape: \{|MatMul dimension mismatch|cannot be reshaped to the requested shape|"
+    r"Non concat axis dimensions must match|Kernel size can't be greater than actual input size|"
+    r"shapes cannot be multiplied|is invalid for input of size|Sizes of tensors must match except"
+)
+
 # What a device says of bytes that are to be a text, and of numbers; it names input and element.
 _NOT_TAKEN = ("takes UTF-8 text only", "computes whole numbers in 32 bits")
 
 
-def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: bool) -> GeError:
+def blamed(
+    error: GraphFailed, request: Request, layout: Layout, *, planned: bool, most_rows: int = 0
+) -> GeError:
     """Return what a client is told whose request alone made a run fail.
 
     Args:
@@ -45,6 +55,7 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
         request: the only one of the run.
         layout: of the model.
         planned: the run had a shape that was prepared or tried, whose sizes the graph takes.
+        most_rows: the most that other runs have had, which were none of the engine's to refuse.
     """
     text = str(error)
     if any(words in text for words in _NOT_TAKEN):
@@ -66,8 +77,13 @@ def blamed(error: GraphFailed, request: Request, layout: Layout, *, planned: boo
                 "the request holds an index, such as a token's id, that the model has no row for: "
                 f"{', '.join(spans)} ({text})"
             )
-    limit = None if planned else limit_in(text)
-    return error if limit is None else _size(request, layout, limit) or error
+    limit = limit_in(text)
+    told = None if planned or limit is None else _size(request, layout, limit)
+    unfit = limit is not None or _UNFIT.search(text) is not None
+    free = bool(layout.matched) or not planned
+    return told or (
+        _shapes(request, text) if unfit and free and request.rows <= most_rows else error
+    )
 
 
 def limit_in(text: str) -> int | None:
@@ -111,3 +127,12 @@ def _size(request: Request, layout: Layout, limit: int) -> InvalidRequest | None
                 f"takes at most {limit}"
             )
     return None
+
+
+def _shapes(request: Request, text: str) -> InvalidRequest:
+    """Name the shapes of a request that the graph does not take where it has taken others."""
+    shapes = [f"{name!r} {list(array.shape)}" for name, array in request.tensors.items()]
+    return InvalidRequest(
+        f"the model does not take {' beside '.join(shapes)}, where it has taken other sizes; send "
+        f"longer ones, or such as belong together ({text})"
+    )
