@@ -237,3 +237,9 @@ def test_what_no_one_says_is_refused(inputs, what):
     """A TorchScript file does not say what it takes: the message says to declare it."""
     with pytest.raises(ConfigError, match=f"at least one {what}, none were specified; .* declare"):
         complete(inputs, [])
+
+
+def test_a_graph_without_inputs_is_called_that():
+    """Its file does say what tensors it has, and to declare them would change nothing."""
+    with pytest.raises(ConfigError, match=r"the graph has no inputs, .* give it an input"):
+        complete([], [IDS])

@@ -40,6 +40,11 @@ def completed(
     whole = dict(config)
     if ours.inputs and ours.outputs:
         return whole
+    if signature.outputs and not signature.inputs:
+        raise ConfigError(
+            "the graph has no inputs, so nothing that it computes depends on a request, and the "
+            "host takes no such model; give it an input in the graph, or answer without a model"
+        )
     for what, specs in (("input", signature.inputs), ("output", signature.outputs)):
         if not specs:
             raise ConfigError(
