@@ -79,6 +79,17 @@ def test_what_is_a_danger_in_sequences_is_noted():
     assert note.startswith("control input 'I' takes the correlation id as a number")
 
 
+def test_fields_of_the_host_that_mislead_are_noted():
+    """A configuration brought along from a C++ backend says what this one does not do."""
+    notes = read(
+        optimization={"graph": {"level": 1}}, dynamic_batching={"priority_levels": 2}
+    ).notes
+    assert [note.partition(":")[0] for note in notes] == [
+        "optimization.graph",
+        "dynamic_batching has priority_levels",
+    ]
+
+
 def test_the_example_of_the_cpp_backend_runs_where_the_machine_says():
     """Its cards are NPUs by themselves, and GE_DEVICE sends it elsewhere."""
     given = {"device_ids": "4,5", "ge.aicoreNum": "12|10"}

@@ -22,6 +22,7 @@ from typing import Any
 
 from ge_backend.config.cpp_ge_keys import translate
 from ge_backend.config.engine_table import ENGINES
+from ge_backend.config.host_fields import stalling, unread
 from ge_backend.config.inside import inside
 from ge_backend.config.instances import instance_names
 from ge_backend.config.placement import Placement, place
@@ -325,6 +326,8 @@ def _read_model(
         placement=placement,
         declared_buckets=ours.declared_buckets,
         notes=(
+            *unread(config),
+            *stalling(config),
             *(_of_steps(given) if values["fuse"] else (*placement.notes, *ours.notes, *idle)),
             *(_unused(placement, instances) if sequence is not None else ()),
             *(sequence.notes if sequence is not None else ()),

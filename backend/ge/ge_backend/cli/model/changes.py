@@ -10,6 +10,7 @@ from typing import Any
 from ge_backend.buckets.axis import ROWS, parse_axis
 from ge_backend.cli.model.applied import BATCHING_DELAY, INSTANCES
 from ge_backend.cli.model.presets import DEFAULTS, Preset
+from ge_backend.config.host_fields import stalling
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.model_folder import is_ensemble, step_names
 from ge_backend.errors import ConfigError
@@ -18,8 +19,6 @@ __all__ = ["Change", "Changes", "changes_of", "refuse_ensemble"]
 
 OF_THE_HOST = (INSTANCES, BATCHING_DELAY, "max_queue_size")
 OF_STEPS = ("threads", "max_elements", "priority")
-# Of `dynamic_batching`: each makes this release of Triton stall (docs/scheduling.md).
-HOST_POLICIES = ("priority_levels", "default_queue_policy", "priority_queue_policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +80,7 @@ def changes_of(preset: Preset, document: Mapping[str, Any], config: ModelConfig)
             left_out[key] = obstacle
         else:
             made.append(Change(key=key, before=before, after=choice.value, why=choice.why))
-    return Changes(made=tuple(made), left_out=left_out, notes=_notes(document))
+    return Changes(made=tuple(made), left_out=left_out, notes=stalling(document))
 
 
 def _present(key: str, document: Mapping[str, Any], config: ModelConfig) -> str:
@@ -144,15 +143,3 @@ def _longest_row(config: ModelConfig) -> int:
     ]
     axes = max((item.graph_dims.count(-1) for item in config.inputs if item.ragged), default=1)
     return math.prod([*named, *[config.max_length] * (axes - len(named))])
-
-
-def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what of the host's own queue policies is there: no preset touches them."""
-    found = [name for name in HOST_POLICIES if name in document.get("dynamic_batching", {})]
-    if not found:
-        return ()
-    text = (
-        f"dynamic_batching has {', '.join(found)}: with any of them Triton stalls now and then; "
-        "the backend's own bounds do not (docs/scheduling.md)"
-    )
-    return (text,)
