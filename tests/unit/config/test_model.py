@@ -236,8 +236,10 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones(key):
 def test_all_unknown_parameters_are_named_at_once():
     """Whoever comes from another backend removes them in one go, not one for each start."""
     keys = ("intra_op_thread_count", "device", "execution_mode", "100%")
-    with pytest.raises(ConfigError, match="'intra_op_thread_count', 'execution_mode', '100%' are"):
+    expected = "'100%', 'execution_mode', 'intra_op_thread_count' are unknown; known are"
+    with pytest.raises(ConfigError, match=expected) as raised:
         read(parameters=dict.fromkeys(keys, "1"))
+    assert "docs/from_cpp_backends.md" in str(raised.value)
 
 
 @pytest.mark.parametrize("key", [*HOST_KEYS, "TRITON_ANYTHING", "MAX_BATCH_DELAY"])

@@ -435,7 +435,10 @@ def _sort_keys(
     if unknown:
         what = "parameters %s are" if len(unknown) > 1 else "parameter %s is"
         names = sorted(known) + [f"{f.prefix}<{f.placeholder}>" for f in FAMILIES]
-        raise ConfigError(f"{what % ', '.join(unknown)} unknown; known are {', '.join(names)}")
+        raise ConfigError(
+            f"{what % ', '.join(sorted(unknown))} unknown; known are {', '.join(names)}; "
+            "docs/from_cpp_backends.md says what becomes of those of Triton's C++ backends"
+        )
     return scalars, families
 
 
