@@ -54,6 +54,7 @@ def test_all_that_an_engine_counts_is_a_metric():
         for name, f in tally.pictures().items()
     }
     seen = Seen(
+        engine="torch",
         levels=dict.fromkeys(LEVELS, 1.0),
         counts=dict.fromkeys(tally.counts, 1),
         buckets={"8x1x4": 2},
@@ -61,7 +62,8 @@ def test_all_that_an_engine_counts_is_a_metric():
     )
     _record(seen, recorder, "cpu")
     drained = recorder.drain()
-    assert len(drained) == len(LEVELS) + len(tally.counts) + 2
+    assert len(drained) == len(LEVELS) + len(tally.counts) + 3
+    assert drained["ge_engine_info", (("device", "cpu"), ("engine", "torch"))] == 1
     assert drained["ge_text_buckets_total", (("bucket", "8x1x4"),)] == 2
     assert (
         drained["ge_run_seconds_total", (("device", "cpu"),)]

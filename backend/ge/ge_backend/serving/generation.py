@@ -193,6 +193,7 @@ def generation_settings(config: ModelConfig) -> dict[str, str]:
 
 
 def _record(seen: Seen, recorder: Recorder, device: str) -> None:
+    recorder.set("ge_engine_info", 1.0, device=device, engine=seen.engine)
     for name, level in seen.levels.items():
         recorder.set(f"ge_text_{name}", level)
     for name, count in seen.counts.items():

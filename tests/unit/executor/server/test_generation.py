@@ -131,6 +131,7 @@ class Rig:
             tokenizer=self.tokenizer,
             sampling={},
             compile_structure=self.compile_structure,
+            engine="openvino",
         )
 
     def connect(self):
@@ -644,6 +645,7 @@ def test_figures_are_told_once(rig):
         assert comes_true(lambda count=count: len(seen) == count)
     assert sum(figures.counts["generated_tokens"] for figures in seen) == 8
     assert sum(sum(figures.histograms["first_token"].counts) for figures in seen) == 1
+    assert {figures.engine for figures in seen} == {"openvino"}
 
 
 def test_buckets_are_made_ready_before_the_first_request(monkeypatch):

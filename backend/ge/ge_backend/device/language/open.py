@@ -6,7 +6,7 @@ import logging
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -88,7 +88,7 @@ class OpenLanguage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedLanguage:
-    """A model, its tokenizer, its defaults for sampling, and what compiles structures.
+    """A model, its tokenizer, its defaults for sampling, what compiles structures, its engine.
 
     Tokenizer and compiler are None where the checkpoint has no `tokenizer.json`, and unasked for.
     """
@@ -97,6 +97,7 @@ class OpenedLanguage:
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
     compile_structure: CompileStructure | None = None
+    engine: str = ""
 
 
 def open_language(asked: OpenLanguage) -> OpenedLanguage:
@@ -131,7 +132,7 @@ def _opened(engine: LanguageRow, asked: OpenLanguage) -> OpenedLanguage:
             f"a language model needs {error.name}; pip install 'triton-ge-backend[{extra}]'"
         ) from error
     opened: OpenedLanguage = opener(asked)
-    return opened
+    return replace(opened, engine=engine.name)
 
 
 def held_as(stored: str, precision: str, device: str) -> str:

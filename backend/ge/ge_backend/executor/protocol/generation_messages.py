@@ -200,10 +200,12 @@ class Seen:
     """Levels as they are now, and what was counted since the last look of any stub.
 
     Attributes:
+        engine: what computes the steps, by its name in the table, or `vllm`.
         levels, counts, histograms: by the names of `generate.figures.Figures`.
         buckets: those that were used, as `8x1x12`.
     """
 
+    engine: str = ""
     levels: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     buckets: dict[str, int] = field(default_factory=dict)

@@ -296,7 +296,7 @@ class GenerationService:
         """Return what was counted since anybody looked last, and the levels of now."""
         with self._lock:
             before, self._looked = self._looked, self._engine.figures()
-            return _difference(before, self._looked)
+            return _difference(before, self._looked, self._opened.name)
 
 
 def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -329,11 +329,12 @@ class _Member:
         return f"{self.place}.{number}"
 
 
-def _difference(before: Figures, now: Figures) -> Seen:
+def _difference(before: Figures, now: Figures, engine: str) -> Seen:
     histograms = {
         name: seen.since(before.histograms[name]) for name, seen in now.histograms.items()
     }
     return Seen(
+        engine=engine,
         levels={name: float(getattr(now, name)) for name in LEVELS},
         counts={name: count - before.counts[name] for name, count in now.counts.items()},
         buckets={

@@ -47,12 +47,14 @@ class OpenedEngine:
     """An engine, the models that it runs, and what stands beside the first in the checkpoint.
 
     Attributes:
+        name: of what computes the steps.
         find_adapter: as `AdapterFolder.find`.
         special: names of the tokens that are no text, by token.
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
     """
 
     engine: Engine | Delegate
+    name: str
     models: tuple[LanguageModel | ScheduledModel, ...]
     tokenizer: Tokenizer | None
     sampling: Mapping[str, float]
@@ -83,6 +85,7 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
     )
     return OpenedEngine(
         engine=Delegate(opened.model, time.monotonic),
+        name=VLLM,
         models=(opened.model,),
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
@@ -152,6 +155,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
         scratch_bytes = max(model.scratch_bytes(largest_step(model, settings)) for model in models)
     return OpenedEngine(
         engine=engine,
+        name=opened.engine,
         models=tuple(models),
         tokenizer=opened.tokenizer,
         sampling=opened.sampling,
