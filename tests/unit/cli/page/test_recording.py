@@ -138,9 +138,10 @@ def test_a_server_that_ends_before_it_did_anything_is_told(server, monkeypatch):
 
 
 def test_executors_elsewhere_are_said_to_be_missing(server, monkeypatch):
-    """A page without timelines says why."""
+    """A page without timelines says why; another user's server cannot be told from none."""
     monkeypatch.setattr(Watch, "devices", ())
     assert record(URL, 1.0, lambda text: None).note == NOT_HERE
+    assert "as another user" in NOT_HERE
 
 
 def test_executors_that_cannot_be_asked_say_why(server, monkeypatch):

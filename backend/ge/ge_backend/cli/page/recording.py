@@ -15,8 +15,8 @@ __all__ = ["Recording", "record"]
 
 LOOK_EVERY_S = 1.0
 NOT_HERE = (
-    "No executor of this server was found on this machine: it runs elsewhere, in a container, or "
-    "with `executor: inline`. What the executors ran is left out."
+    "No executor of this server was found on this machine: it runs elsewhere, in a container, as "
+    "another user, or with `executor: inline`. What the executors ran is left out."
 )
 
 
