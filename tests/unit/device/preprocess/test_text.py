@@ -172,6 +172,15 @@ def test_any_tokens_can_be_streamed(tokenizer):
         assert all(isinstance(piece, str) for piece in pieces)
 
 
+def test_a_space_behind_a_broken_character_is_not_lost(tmp_path):
+    """Where the library's stream has to begin anew, it does so with all that it has not told."""
+    byte_fallback().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = open_tokenizer(tmp_path / "tokenizer.json")
+    (stray,) = tokenizer.encode("你", special=False).tolist()[1:2]
+    ids = [*tokenizer.encode("a你").tolist(), stray, *tokenizer.encode("and na").tolist()]
+    assert "".join(streamed(tokenizer, ids)) == "a你\ufffd and na"
+
+
 def test_tokens_that_the_file_puts_around_a_text_are_put(tmp_path):
     """As its post-processor says, without being asked; a limit or padding in it is not heeded."""
     tokenizer = byte_level()

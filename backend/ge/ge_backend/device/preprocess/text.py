@@ -68,7 +68,7 @@ class TextTokenizer:
 
 
 class _Stream:
-    """The library's stream; where its decoder rewrites what was told already, it begins anew.
+    """The library's stream; where its decoder rewrites what was told, it begins anew behind that.
 
     It decodes all since the latest text with each token. So it never gets those that are no text,
     of which there are thousands where an end of text ends nothing and is drawn again and again.
@@ -91,8 +91,8 @@ class _Stream:
             text = self._stream.step(self._tokenizer, int(token))
         except Exception:  # noqa: BLE001 - as above; told apart only by their text
             self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=True)
-            self._told, self._untold = [], [int(token)]
-            text = self._stream.step(self._tokenizer, int(token))
+            self._told = []  # with what is untold: a word alone would be without its space
+            text = [self._stream.step(self._tokenizer, one) for one in self._untold][-1]
         if text:
             self._told, self._untold = self._untold, []
         return text or ""
