@@ -16,21 +16,23 @@ SENTENCE = (
 )
 
 
-def write_checkpoint(folder: Path, *, classifier: bool = False, vocabulary: int = 200) -> Path:
-    """Write a BERT of random weights with its tokenizer; return the folder."""
+def write_checkpoint(
+    folder: Path, *, classifier: bool = False, vocabulary: int = 200, kind: str = "Bert"
+) -> Path:
+    """Write a BERT or its like of random weights with its tokenizer; return the folder."""
     import torch
     import transformers
 
     torch.manual_seed(7)
     shape = {"hidden_size": WIDTH, "intermediate_size": 32, "num_attention_heads": 2}
-    config = transformers.BertConfig(
-        vocab_size=vocabulary, num_hidden_layers=2, max_position_embeddings=64, **shape
-    )
+    shape |= {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
+    shape |= {"num_hidden_layers": 2, "max_position_embeddings": 64}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=vocabulary, **shape)
     if classifier:
         config.id2label = dict(enumerate(LABELS))
         config.label2id = {label: number for number, label in enumerate(LABELS)}
-    kind = transformers.BertForSequenceClassification if classifier else transformers.BertModel
-    kind(config).eval().save_pretrained(folder)
+    task = "ForSequenceClassification" if classifier else "Model"
+    getattr(transformers, f"{kind}{task}")(config).eval().save_pretrained(folder)
     write_words(folder)
     return folder
 

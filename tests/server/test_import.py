@@ -83,20 +83,24 @@ def test_pairs_of_texts_are_scored_as_transformers_scores_them(triton_server, tm
 
 
 @pytest.mark.parametrize(
-    ("pinned", "no_such_row"),
-    [("", r"holds 200 at \[0, 0\]; the model takes 0 to 199"), ("transformers", "vocabulary|row")],
+    ("pinned", "no_such_row", "kind"),
+    [
+        ("", r"holds 200 at \[0, 0\]; the model takes 0 to 199", "Bert"),
+        ("transformers", "vocabulary|row", "Bert"),
+        ("", r"holds 200 at \[0, 0\]; the model takes 0 to 199", "ModernBert"),
+    ],
 )
-def test_a_checkpoint_folder_is_a_model(triton_server, tmp_path, pinned, no_such_row):
+def test_a_checkpoint_folder_is_a_model(triton_server, tmp_path, pinned, no_such_row, kind):
     """As it was saved, without a line of configuration but the backend; too long a text is refused.
 
-    OpenVINO computes it, or torch where that is asked for.
+    OpenVINO computes it, or torch where that is asked for; the head is the architecture's own.
     """
     import torch
     import transformers
 
     version = tmp_path / "models" / "scores" / "1"
     version.parent.mkdir(parents=True)
-    write_checkpoint(version, classifier=True)
+    write_checkpoint(version, classifier=True, kind=kind)
     line = f'parameters {{ key: "engine" value {{ string_value: "{pinned}" }} }}' if pinned else ""
     (version.parent / "config.pbtxt").write_text(f'backend: "ge" {line}')
     server = triton_server(tmp_path / "models")

@@ -31,6 +31,18 @@ KINDS = {
     "electra": (transformers.ElectraConfig, transformers.ElectraModel),
     "modernbert": (transformers.ModernBertConfig, transformers.ModernBertModel),
 }
+SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+MODERN = SPECIAL | {"cls_token_id": 1, "sep_token_id": 2}
+CLASSIFIERS = [
+    ("Bert", {}),
+    ("Roberta", {}),
+    ("Electra", {}),
+    ("Albert", {"embedding_size": 8}),
+    ("DistilBert", {"dim": 16, "hidden_dim": 32, "n_heads": 2, "initializer_range": 0.5}),
+    ("ModernBert", MODERN),
+    ("ModernBert", MODERN | {"classifier_pooling": "mean"}),
+    ("EuroBert", SPECIAL | {"classifier_pooling": "late"}),
+]
 
 
 @pytest.fixture(params=["torch", "openvino", "accelerator"])
@@ -156,32 +168,24 @@ def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_a_classifier_gives_the_scores_of_transformers(kind, open_encoder, tmp_path):
-    """Whether its head looks at what a pooler makes of the first token, or at that token."""
-    if kind == "bert":
-        model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES))
-    else:
-        config = transformers.RobertaConfig(**SIZES)
-        model = transformers.RobertaForSequenceClassification(config)
-    model.eval().save_pretrained(tmp_path)
-    ids, mask = batch()
-    found = open_encoder(tmp_path)(ids, mask)
-    expected = torch.stack(alone(model, ids, "logits"))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
-def test_a_classifier_of_tokens_gives_the_scores_of_transformers(kind, open_encoder, tmp_path):
-    """Token by token; masked places are 0."""
-    config = getattr(transformers, f"{kind}Config")(**SIZES, num_labels=5)
-    model = getattr(transformers, f"{kind}ForTokenClassification")(config).eval()
+@pytest.mark.parametrize("task", ["Sequence", "Token"])
+@pytest.mark.parametrize(("kind", "more"), CLASSIFIERS)
+def test_a_classifier_gives_the_scores_of_transformers(kind, more, task, open_encoder, tmp_path):
+    """Of texts or tokens, whatever its head makes of which of them; masked places are 0."""
+    config = getattr(transformers, f"{kind}Config")(**SIZES, **more, num_labels=5)
+    torch.manual_seed(7)
+    model = getattr(transformers, f"{kind}For{task}Classification")(config).eval()
     model.save_pretrained(tmp_path)
     ids, mask = batch()
+    mask[2] = 0
     found = open_encoder(tmp_path)(ids, mask)
+    assert not found[2].any()
     for row, expected in enumerate(alone(model, ids, "logits")):
-        torch.testing.assert_close(found[row, : LENGTHS[row]], expected, atol=1e-5, rtol=1e-5)
-        assert not found[row, LENGTHS[row] :].any()
+        if row == 2:
+            continue
+        one = found[row, : LENGTHS[row]] if task == "Token" else found[row]
+        torch.testing.assert_close(one, expected, atol=1e-5, rtol=1e-5)
+        assert task == "Sequence" or not found[row, LENGTHS[row] :].any()
 
 
 def test_bf16_is_near(open_encoder, tmp_path):
@@ -211,18 +215,6 @@ def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_pat
     config = transformers.ConvBertConfig(**(SIZES | {"embedding_size": 16, "head_ratio": 1}))
     transformers.ConvBertModel(config).eval().save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match=r"ge-backend import"):
-        open_encoder(tmp_path)
-
-
-def test_a_classifier_with_further_layers_is_refused(open_encoder, tmp_path):
-    """They are the reason as well as what its encoder may do: the message says so."""
-    sizes = {"dim": 16, "hidden_dim": 32, "n_heads": 2, "n_layers": 2}
-    config = transformers.DistilBertConfig(vocab_size=200, initializer_range=0.5, **sizes)
-    transformers.DistilBertForSequenceClassification(config).eval().save_pretrained(tmp_path)
-    reason = (
-        r"or DistilBertForSequenceClassification has more than a classifier on top; `ge-backend"
-    )
-    with pytest.raises(Unsupported, match=reason):
         open_encoder(tmp_path)
 
 
@@ -277,16 +269,6 @@ def test_weights_that_nothing_computes_with_are_told(tmp_path, caplog):
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
     assert f"{tmp_path}: BertModel computes nothing with linear.weight, so" in caplog.text
-
-
-def test_a_head_that_keeps_the_axis_of_tokens_gives_a_row_per_text(tmp_path):
-    """There is one token in it, the first of the text."""
-    folder = write_checkpoint(tmp_path, classifier=True)
-    encoder = PackedEncoder(read_encoder_folder(folder), torch.float32)
-    encoder._pooler = None
-    ids, mask = batch()
-    found = encoder.run(TorchLayers(encoder).layers(1, 1), ids.numpy(), mask.numpy())
-    assert found.shape == (len(LENGTHS), 3)
 
 
 def test_weights_of_another_size_are_refused(open_encoder, tmp_path):

@@ -11,14 +11,15 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
 from ge_backend.device.files.encoder_folder import EncoderFolder
+from ge_backend.device.pytorch.encoder_head import Head
 from ge_backend.device.pytorch.packed_rows import PackedRows, pack_rows
-from ge_backend.device.pytorch.pretrained import UNUSED, load_encoder, refusing
+from ge_backend.device.pytorch.pretrained import load_encoder, refusing
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
@@ -55,11 +56,13 @@ class PackedEncoder:
 
     Attributes:
         dtype: likewise.
-        whole, base: the modules, with a classifier and without; an engine may change their layers.
+        base: the modules, without a classifier; an engine may change their layers.
         vocabulary: token ids are below.
         max_length: the most tokens of a text.
         example: texts that are compared with what the modules computed for each alone.
         width: of the output's last axis.
+        reduction: what of a row's hidden states counts: the `first`, their `mean` or `max`; "" is
+            all.
 
     Raises:
         ModelError: the weights are not those of the architecture, or only pickles are there.
@@ -73,8 +76,7 @@ class PackedEncoder:
             whole = load_encoder(folder, dtype)
             base = whole.base_model if folder.classifies else whole
             self.vocabulary = int(base.config.vocab_size)
-        self.whole, self.base = whole, base
-        self._pooler = getattr(base, UNUSED, None)
+        self.base = base
         # RoBERTa and its kin count positions from behind this one, which padding has.
         self._padding = padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
         self.max_length = folder.max_length
@@ -91,16 +93,13 @@ class PackedEncoder:
         self.example = pack_rows(ids, mask, padding)
         with torch.inference_mode(), self.refusing():
             whole.set_attn_implementation("eager")
-            self._expected = [self._alone(text) for text in texts]
+            self._expected = [self._alone(whole, text) for text in texts]
+        self.reduction = {"cls": "first"}.get(folder.pooling, folder.pooling)
+        if folder.classifies:
+            with self.refusing():
+                self._head = Head(whole)
+                self.reduction = "" if folder.per_token else self._head.reduction()
         self.width = int(self._expected[0].shape[-1])
-
-    @property
-    def reduction(self) -> str:
-        """What of a row's hidden states counts: the `first`, their `mean` or `max`; "" is all."""
-        if self._folder.per_token:
-            return ""
-        first = self._folder.classifies or self._folder.pooling == "cls"
-        return "first" if first else self._folder.pooling
 
     def run(self, layers: Layers, ids: Array, mask: Array, *, reduced: bool = False) -> Array:
         """Return FP32 `[B, width]`, or `[B, L, width]` of a folder that gives a vector per token.
@@ -124,8 +123,7 @@ class PackedEncoder:
             found[packed.rows, packed.columns[:tokens]] = self._told(hidden[:tokens])
             return found
         rows = hidden if reduced else self.reduced(hidden[:tokens], packed)
-        own = self._scores(rows) if self._folder.classifies else self._normalised(rows)
-        found[packed.owners] = own
+        found[packed.owners] = self._of_rows(rows, packed)
         return found
 
     def difference(self, layers: Layers) -> float:
@@ -140,7 +138,7 @@ class PackedEncoder:
         with torch.inference_mode(), self.refusing():
             hidden = layers(packed)[: len(packed.rows)]
             if self._folder.classifies and not self._folder.per_token:
-                own = self._scores(hidden[packed.firsts])
+                own = self._of_rows(self.reduced(hidden, packed), packed)
                 pairs = [
                     (own[at], self._expected[r]) for at, r in enumerate(packed.owners.tolist())
                 ]
@@ -150,12 +148,10 @@ class PackedEncoder:
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
             if not apart <= TOLERANCE[self.dtype] * largest:
-                head = f", or {type(self.whole).__name__} has more than a classifier on top"
                 raise Unsupported(
                     f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
                     f"{largest:.2g}: "
                     f"{type(self.base).__name__} looks at other tokens outside of its attention"
-                    f"{head if self._folder.classifies else ''}"
                 )
             self._check_touched(layers, hidden)
         return apart
@@ -202,32 +198,30 @@ class PackedEncoder:
                 np.divide(row, end - begin, out=row)
         return rows
 
-    def _normalised(self, rows: Array) -> Array:
+    def _of_rows(self, rows: Array, packed: PackedRows) -> Array:
+        """Return what is given of each row of `packed.owners`, FP32 `[B', width]`.
+
+        `rows` is what `reduced` gives.
+        """
+        if self._folder.classifies:
+            spans = [(0, len(rows), 1)] if self.reduction else packed.spans
+            return self._head.scores(rows, spans)
         if not self._folder.normalised:
             return rows
         lengths = np.sqrt((rows**2).sum(1, keepdims=True))
         normalised: Array = rows / np.maximum(lengths, LEAST_LENGTH)
         return normalised
 
-    def _scores(self, firsts: Array) -> Array:
-        """Return what the classifier says of each row's first token, FP32 `[B', width]`."""
-        seen = torch.from_numpy(firsts).to(self.dtype).unsqueeze(1)
-        if self._pooler is not None:
-            seen = self._pooler(seen)
-        scores: Array = self.whole.classifier(seen).float().numpy()
-        return scores.reshape(len(firsts), -1)  # some heads keep the axis of tokens
-
     def _told(self, hidden: Array) -> Array:
         """Return what is given of each token, FP32 `[T, W]`: itself, or what a classifier says."""
         if not self._folder.classifies:
             return hidden
-        seen = torch.from_numpy(hidden).to(self.dtype)
-        scores: Array = self.whole.classifier(seen).float().numpy()
+        scores: Array = self._head.scores(hidden, [(0, 1, len(hidden))])[0]
         return scores
 
-    def _alone(self, text: torch.Tensor) -> Array:
+    def _alone(self, whole: Any, text: torch.Tensor) -> Array:
         """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of its scores."""
-        found = self.whole(input_ids=text.unsqueeze(0))
+        found = whole(input_ids=text.unsqueeze(0))
         own = found.logits if self._folder.classifies else found.last_hidden_state
         alone: Array = own[0].float().numpy()
         return alone

@@ -22,13 +22,13 @@ class TorchLayers:
     def __init__(self, encoder: PackedEncoder) -> None:
         import transformers
 
-        tell_slow_bf16(encoder.whole.name_or_path, encoder.dtype)
+        tell_slow_bf16(encoder.base.name_or_path, encoder.dtype)
         self._encoder, self._rows = encoder, CurrentRows()
         # No mask is registered for ours: none is made then.
         transformers.AttentionInterface.register(PACKED, packed_attention)
-        encoder.whole.set_attn_implementation(PACKED)
+        encoder.base.set_attn_implementation(PACKED)
         _pack_weights(encoder.base)
-        for module in encoder.whole.modules():
+        for module in encoder.base.modules():
             module.ge_rows = self._rows
 
     def layers(self, threads: int, at_once: int) -> Layers:

@@ -150,7 +150,7 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
         super().__init__()
         # No mask of transformers' is registered for ours: none is made then.
         transformers.AttentionInterface.register(APART_ROWS, _attention)
-        encoder.whole.set_attn_implementation(APART_ROWS)
+        encoder.base.set_attn_implementation(APART_ROWS)
         self._base = encoder.base
         self._apart: Callable[..., Apart] = apart or masks(encoder.dtype)
 
