@@ -7,6 +7,8 @@ pytest.importorskip("openvino")
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
+from transformers.utils import logging  # noqa: E402
+
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.files.encoder_folder import read_encoder_folder  # noqa: E402
@@ -43,6 +45,13 @@ def test_it_is_taken_by_itself_where_it_is_installed(folder, monkeypatch):
         source = GraphSource.of(folder / "config.json", threads=1, precision=precision)
         CpuDevice().load(source).close()
         assert bool(opened) == by_openvino
+
+
+def test_what_transformers_says_of_training_is_held_back(encoder, caplog):
+    """A trace reads all that its modules have, their loss among it."""
+    logging.warning_once.cache_clear()
+    OpenVinoLayers(encoder)
+    assert "loss_type" not in caplog.text
 
 
 def test_bf16_is_computed_in_fp32_where_the_processor_has_none(folder, monkeypatch):

@@ -29,6 +29,7 @@ from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.encoder_graph import EncoderGraph
 from ge_backend.device.pytorch.masked_layers import MaskedLayers, Pieces, Tokens
 from ge_backend.device.pytorch.packed_rows import rounded_tokens
+from ge_backend.device.pytorch.pretrained import quiet
 from ge_backend.device.threads import Cores
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
@@ -166,7 +167,7 @@ def _converted(encoder: PackedEncoder) -> Any:
     By way of the frontend itself: `openvino.convert_model` reports each use to its makers.
     """
     example = _inputs(next(_pieces(encoder).of(encoder.example)))
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer's, on what it takes for constants
         traced = torch.jit.trace(
             _Unpacked(MaskedLayers(encoder, in_blocks(encoder.dtype))),

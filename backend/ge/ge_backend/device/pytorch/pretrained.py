@@ -22,7 +22,7 @@ from ge_backend.errors import (
     Unsupported,
 )
 
-__all__ = ["UNUSED", "load_encoder", "load_pretrained", "refusing"]
+__all__ = ["UNUSED", "load_encoder", "load_pretrained", "quiet", "refusing"]
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +72,7 @@ def load_pretrained(
     Raises:
         ModelError: the weights are not those that the architecture has.
     """
-    import transformers
-
-    with _quiet(transformers):
+    with quiet():
         model, loading = auto.from_pretrained(
             folder,
             dtype=dtype,
@@ -143,8 +141,10 @@ def _validation() -> type[Exception]:
 
 
 @contextlib.contextmanager
-def _quiet(transformers: Any) -> Iterator[None]:
-    """Hold back progress bars and what is said to people at a terminal."""
+def quiet() -> Iterator[None]:
+    """Hold back transformers' progress bars and what it says to people at a terminal."""
+    import transformers
+
     logger = logging.getLogger("transformers")
     level, bars = logger.level, transformers.utils.logging.is_progress_bar_enabled()
     logger.setLevel(logging.ERROR)
