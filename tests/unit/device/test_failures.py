@@ -70,3 +70,8 @@ def test_what_the_caller_tells_is_no_warning(caplog):
     assert caplog.text == ""
     failure(RuntimeError("too small"), "m/model.onnx")
     assert "m/model.onnx failed to run: too small" in caplog.text
+
+
+def test_a_key_that_is_missing_is_told_as_one():
+    """Python says the key alone."""
+    assert reason(KeyError("sdpa")) == "KeyError: 'sdpa'"

@@ -30,6 +30,8 @@ def reason(error: BaseException) -> str:
         causes = [line for line in lines if line.startswith("RuntimeError:")]
         lines = causes[-1:] or lines[-1:]
     text = lines[0] if lines else type(error).__name__
+    if isinstance(error, KeyError):  # whose text is the key alone
+        text = f"KeyError: {text}"
     return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
 
 
