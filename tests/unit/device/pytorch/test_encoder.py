@@ -218,6 +218,15 @@ def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_pat
         open_encoder(tmp_path)
 
 
+def test_a_body_that_looks_back_only_is_refused_as_one(open_encoder, tmp_path):
+    """Its attention is what differs, and nothing outside of it."""
+    config = transformers.LlamaConfig(**SIZES, initializer_range=0.5, num_labels=3)
+    transformers.LlamaForTokenClassification(config).eval().save_pretrained(tmp_path)
+    reason = r"LlamaModel lets a token see only those before it; `ge-backend|not compute its layers"
+    with pytest.raises(Unsupported, match=reason):
+        open_encoder(tmp_path)
+
+
 def test_a_large_number_does_not_hide_that_rows_see_each_other(open_encoder, tmp_path):
     """In BF16 all others may be wrong within what rounding makes of it."""
     config = transformers.MPNetConfig(**SIZES, pad_token_id=1)

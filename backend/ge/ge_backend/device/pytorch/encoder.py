@@ -148,10 +148,12 @@ class PackedEncoder:
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
             if not apart <= TOLERANCE[self.dtype] * largest:
+                causal = any(getattr(module, "is_causal", False) for module in self.base.modules())
+                does = "looks at other tokens outside of its attention"
                 raise Unsupported(
                     f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
-                    f"{largest:.2g}: "
-                    f"{type(self.base).__name__} looks at other tokens outside of its attention"
+                    f"{largest:.2g}: {type(self.base).__name__} "
+                    f"{'lets a token see only those before it' if causal else does}"
                 )
             self._check_touched(layers, hidden)
         return apart
