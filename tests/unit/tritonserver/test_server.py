@@ -255,6 +255,28 @@ def test_an_interrupt_before_it_starts_is_not_lost(build):
     early.stop()
 
 
+def test_a_signal_that_another_thread_gets_is_handled_while_it_waits(build):
+    """The kernel chooses the thread; waiting without end held up what the main one has to run."""
+    running = build()
+    running.start()
+    before = signal.signal(signal.SIGUSR1, lambda *_: running.interrupt())
+
+    def get():
+        time.sleep(0.5)  # by then it waits
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        if not comes_true(lambda: running.stopping, 20):
+            os.kill(running.pid, signal.SIGKILL)
+
+    getting = threading.Thread(target=get)
+    try:
+        getting.start()
+        assert running.wait() == 0
+    finally:
+        getting.join()
+        signal.signal(signal.SIGUSR1, before)
+        running.stop()
+
+
 def test_stopping_twice_is_stopping_once(build):
     """As a `finally` after a context does."""
     running = build()

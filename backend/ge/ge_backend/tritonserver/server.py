@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import signal
@@ -130,7 +131,9 @@ class TritonServer:
 
     def wait(self) -> int:
         """Wait for the server to end by itself; return its exit code, 128 + n for signal n."""
-        code = self._running().wait()
+        # With a limit it looks now and then: the kernel may give a signal to another thread, and
+        # what handles it, which runs in the main one, would wait for the server as well.
+        code = self._running().wait(math.inf)
         return 128 - code if code < 0 else code
 
     def stop(self) -> None:
