@@ -1,13 +1,16 @@
 """A connection answers every message, and nothing that one stub sends hurts another."""
 
+import contextlib
 import errno
 import gc
 import logging
 import os
+import resource
 import socket
 import threading
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -440,6 +443,20 @@ def test_an_arena_needs_its_descriptor(stub):
         stub.ask(Attach(id=3, arena=1, nbytes=4096), Ok)
     with pytest.raises(ProtocolError, match="holds 4096"):
         stub.ask(Attach(id=3, arena=1, nbytes=8192), Ok, (stub.arena.descriptor,))
+
+
+def test_an_arena_for_which_no_descriptor_is_left_lacks_memory(stub, monkeypatch):
+    """The kernel drops it on its way; the connection goes on, and a later one is attached."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    attach = Attach(id=3, arena=1, nbytes=4096)
+    with contextlib.ExitStack() as full:
+        full.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        with pytest.raises(OutOfMemory, match="no descriptor is left"):
+            stub.ask(attach, Ok, (stub.arena.descriptor,))
+    stub.ask(replace(attach, id=4), Ok, (stub.arena.descriptor,))
 
 
 def test_an_answer_is_not_a_question(stub):

@@ -141,9 +141,13 @@ class Inbox:
 
     It keeps the memory that messages are received into. Taking it anew for each, as large as the
     largest, took 16 of the 19 microseconds that receiving one took.
+
+    Attributes:
+        dropped: a descriptor of the last message did not come: this process may have no more.
     """
 
     def __init__(self, sock: socket.socket) -> None:
+        self.dropped = False
         self._sock = sock
         self._buffer = memoryview(bytearray(MAX_MESSAGE_BYTES))
 
@@ -156,12 +160,13 @@ class Inbox:
         """
         try:
             # Not socket.recv_fds: it drops its flags, and children would inherit the descriptors.
-            length, ancillary, _, _ = self._sock.recvmsg_into(
+            length, ancillary, flags, _ = self._sock.recvmsg_into(
                 [self._buffer], _DESCRIPTOR_SPACE, socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
             raise ExecutorLost("the connection broke while waiting for a message") from error
         descriptors = _descriptors(ancillary)
+        self.dropped = bool(flags & socket.MSG_CTRUNC and not descriptors)
         try:
             if not length:
                 raise ExecutorLost("the peer closed the connection")

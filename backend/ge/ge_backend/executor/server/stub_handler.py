@@ -299,6 +299,8 @@ class StubHandler:
         return answer(message)
 
     def _attach(self, message: messages.Attach, descriptors: tuple[int, ...]) -> messages.Message:
+        if self._inbox.dropped:
+            raise OutOfMemory("no descriptor is left for an arena; raise RLIMIT_NOFILE")
         if len(descriptors) != 1:
             raise ProtocolError(f"Attach came with {len(descriptors)} descriptors, not 1")
         self._arenas[message.arena] = Segment.map(descriptors[0], message.nbytes)
