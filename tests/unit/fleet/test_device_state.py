@@ -1,5 +1,6 @@
 """What an executor shows of its device becomes gauges; nothing that it does not say."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,11 @@ from ge_backend.metrics import Recorder
 
 POOL = PoolSample(size_bytes=12, placed_bytes=8, leased_bytes=3, peak_bytes=5, evictions=1)
 SHOWN = SimpleNamespace(
-    ns=7 * 10**9, pool=POOL, health=Health(abnormal=0, cube=50, aicpu=25), memory_bytes=5 << 20
+    ns=7 * 10**9,
+    pool=POOL,
+    health=Health(abnormal=0, cube=50, aicpu=25),
+    memory_bytes=5 << 20,
+    beat_ns=time.monotonic_ns() + 3600 * 10**9,
 )
 
 
@@ -49,4 +54,14 @@ def test_of_a_lost_device_nothing_is_told_but_that(shown):
         ("ge_device_outstanding_seconds", ""): 0,
         ("ge_executor_memory_bytes", ""): 0,
         ("ge_evicted_graphs", ""): 0,
+    }
+
+
+def test_an_executor_that_beats_no_more_has_nothing_to_do():
+    """Where a model is asked nothing, nobody finds out that it has ended; its pool has a size still."""
+    silent = SimpleNamespace(**{**vars(SHOWN), "beat_ns": time.monotonic_ns() - 10**10})
+    told = recorded(DeviceState.of("npu:1", silent, up=True))
+    assert {name for (name, _), value in told.items() if value} == {
+        "ge_device_up",
+        "ge_workspace_pool_bytes",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from ge_backend.device.health import Health
@@ -9,6 +10,9 @@ from ge_backend.executor.protocol.outstanding import OutstandingView, PoolSample
 from ge_backend.metrics import Recorder
 
 __all__ = ["DeviceState"]
+
+# What an executor showed that beats no more, as one does that has ended, was true then.
+STALE_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +28,14 @@ class DeviceState:
 
     @classmethod
     def of(cls, device: str, shown: OutstandingView | None, *, up: bool) -> DeviceState:
-        """Return what the executor shows; of a device that is lost, that it is."""
+        """Return what the executor shows; of a device that is lost, that it is.
+
+        A model that is asked nothing does not find out that its executor has ended.
+        """
         if shown is None or not up:
             return cls(device=device, up=up)
+        if time.monotonic_ns() - shown.beat_ns > STALE_NS:
+            return cls(device=device, up=up, pool=PoolSample(size_bytes=shown.pool.size_bytes))
         return cls(
             device=device,
             up=up,
