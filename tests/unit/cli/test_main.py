@@ -94,6 +94,21 @@ def test_a_reader_that_has_gone_is_no_traceback(flush):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("flush", [True, False])
+def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(flush):
+    """Whether it is noticed at once or at the end."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", PRINTS.format(flush=flush)],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    told = "ge-backend: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (2, told)
+
+
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "[3, 3, 4]\n")])
 def test_a_stream_that_was_closed_takes_what_is_written(closed, out):
     """As some start what is in the background; a note on stderr does not get into the output."""

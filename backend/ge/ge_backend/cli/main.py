@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import select
 import signal
@@ -49,6 +50,8 @@ COMMANDS = (
 USAGE_ERROR = 2
 # What a shell says of a program that a signal has ended.
 BY_SIGNAL = 128
+# Of the file that stdout is.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,6 +73,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _nobody_reads():
             raise
         return BY_SIGNAL + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        _throw_away(sys.stdout.fileno())
+        print(f"ge-backend: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return USAGE_ERROR
     return code
 
 
@@ -91,11 +100,15 @@ def _nobody_reads() -> bool:
     pipe.register(written, 0)  # errors are always told
     if not any(events & select.POLLERR for _, events in pipe.poll(0)):
         return False
-    # Else the interpreter would try again at its end, and complain.
+    _throw_away(written)
+    return True
+
+
+def _throw_away(written: int) -> None:
+    """Let what waits to be written go nowhere: the interpreter would try again, and complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, written)
     os.close(nowhere)
-    return True
 
 
 def build_parser() -> argparse.ArgumentParser:
