@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -68,6 +68,15 @@ class Head:
         return logits
 
 
+class _Output(NamedTuple):
+    """What heads read of an encoder's output; transformers' own classes take longer than a head."""
+
+    last_hidden_state: torch.Tensor
+    pooler_output: torch.Tensor | None
+    hidden_states: None = None
+    attentions: None = None
+
+
 class _Given(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """Stands where a head has its encoder, and gives what the whole is called with."""
 
@@ -76,14 +85,10 @@ class _Given(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         self._pooler: Any = getattr(base, UNUSED, None)
         self._activation: Any = getattr(base, "pooler_activation", None)  # ALBERT's
 
-    def forward(self, *_args: Any, inputs_embeds: torch.Tensor, **_options: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
-
+    def forward(self, *_args: Any, inputs_embeds: torch.Tensor, **_options: Any) -> _Output:
         pooled = None
         if self._activation is not None:
             pooled = self._activation(self._pooler(inputs_embeds[:, 0]))
         elif self._pooler is not None:
             pooled = self._pooler(inputs_embeds)
-        return BaseModelOutputWithPoolingAndCrossAttentions(
-            last_hidden_state=inputs_embeds, pooler_output=pooled
-        )
+        return _Output(inputs_embeds, pooled)
