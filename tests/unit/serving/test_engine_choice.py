@@ -1,6 +1,8 @@
 """`engine: auto`: measured once, the fastest that answers right serves, and the choice is kept."""
 
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -133,11 +135,30 @@ def test_engines_that_have_come_or_gone_are_measured_anew(config, tmp_path, monk
     times = {"onnxruntime": {SMALL: 2.0}, "openvino": {SMALL: 1.0}}
     measured, store = Measured(monkeypatch, **times), Store(tmp_path / "cache")
     assert with_engine(config, store).engine == "openvino"
-    monkeypatch.setattr(choice, "find_spec", lambda name: None if name == "openvino" else name)
+    monkeypatch.setattr(
+        choice, "find_spec", lambda name: None if name == "openvino" else find_spec(name)
+    )
     measured.costs["openvino"] = DeviceUnavailable("not installed")
     assert with_engine(config, store).engine == "onnxruntime"
     assert with_engine(config, store).engine == "onnxruntime"
     assert len(measured.asked) == 4
+
+
+def test_an_engine_that_was_left_out_is_tried_again_in_another_release(
+    config, tmp_path, monkeypatch
+):
+    """What killed its executor, or was not computed, may be mended there; others may be faster."""
+    measured = Measured(monkeypatch, onnxruntime={SMALL: 2.0}, openvino=ExecutorLost("died twice"))
+    store, release = Store(tmp_path / "cache"), tmp_path / "__init__.py"
+    release.write_text("__version__ = '1'")
+    specs = {"openvino": ModuleSpec("openvino", None, origin=str(release))}
+    monkeypatch.setattr(choice, "find_spec", lambda name: specs.get(name) or find_spec(name))
+    for _ in range(2):
+        assert with_engine(config, store).engine == "onnxruntime"
+    assert len(measured.asked) == 2
+    release.write_text("__version__ = '2'")
+    measured.costs["openvino"] = {SMALL: 1.0}
+    assert with_engine(config, store).engine == "openvino"
 
 
 def test_concatenated_inputs_have_the_first_engine(config, monkeypatch, tmp_path):

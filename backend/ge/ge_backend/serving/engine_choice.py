@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from pathlib import Path
 
 from ge_backend.buckets.grid import Bucket, BucketGrid, label
 from ge_backend.config.engine_table import EngineRow, engines_for
@@ -160,9 +161,13 @@ def _candidates(config: ModelConfig) -> list[EngineRow]:
 def _key(config: ModelConfig, engines: Sequence[EngineRow]) -> list[str]:
     path = find_model_file(config.directory, config.filename, config.device)
     names = [row.name for row in engines]
-    # What is installed here, which may be less than when a choice was kept, or more.
+    # What is installed here, which may be less than when a choice was kept, or more, or newer.
     libraries = sorted({library for row in engines for library in row.libraries})
-    names += filter(find_spec, libraries)
+    names += [
+        f"{spec.name} {fingerprint(Path(spec.origin))}"
+        for spec in map(find_spec, libraries)
+        if spec is not None and spec.origin is not None
+    ]
     given: Mapping[str, object] = {"precision": config.precision, "threads": config.threads}
     return [*map(fingerprint, model_files(path)), str(given), processor(), RULE, *names]
 
