@@ -52,9 +52,10 @@ def test_short_rows_share_the_long_ones_block():
     assert [{row for row in block if row >= 0} for block in rows.tolist()] == [{3}, {0, 1, 2}]
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 5])
-def test_a_token_sees_what_it_sees_with_a_mask_over_all(window):
-    """Its row, as far as a window goes; what is behind the rows is finite."""
+def test_a_token_sees_what_it_sees_with_a_mask_over_all(window, causal):
+    """Its row, as far as a window goes, or a decoder's looks; what is behind the rows is finite."""
     lengths = [3, 7, 40, 33, 1]
     ends, count = ends_of(lengths), sum(lengths)
     rows = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
@@ -62,8 +63,9 @@ def test_a_token_sees_what_it_sees_with_a_mask_over_all(window):
     heads = torch.randn(3, 1, 2, count + 2, 8, generator=torch.Generator().manual_seed(0))
     blocks = arrange(ends, count + 2)
     told = map(torch.from_numpy, (blocks.places, blocks.stand))
-    found = in_blocks(torch.float32)(*told, positions).attend(*heads, scale=0.3, window=window)
+    how = {"scale": 0.3, "window": window, "causal": causal}
+    found = in_blocks(torch.float32)(*told, positions).attend(*heads, **how)
     whole = masks(torch.float32)(torch.cat([rows, torch.full((2,), -1)]), positions)
-    expected = whole.attend(*heads, scale=0.3, window=window)
+    expected = whole.attend(*heads, **how)
     torch.testing.assert_close(found[:, :, :count], expected[:, :, :count])
     assert torch.isfinite(found).all()

@@ -44,6 +44,16 @@ CLASSIFIERS = [
     ("EuroBert", SPECIAL | {"classifier_pooling": "late"}),
 ]
 
+GROUPED = {"num_key_value_heads": 1}
+DECODERS = [
+    ("Llama", {}),
+    ("Llama", {"is_causal": False}),
+    ("Mistral", GROUPED | {"sliding_window": 4}),
+    ("Qwen2", GROUPED | {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
+    ("Qwen3", GROUPED | {"head_dim": 8}),
+    ("GPT2", {"n_positions": 200}),
+]
+
 
 @pytest.fixture(params=["torch", "openvino", "accelerator"])
 def open_encoder(request):
@@ -98,6 +108,13 @@ def saved(folder, kind, **more):
     return made
 
 
+def decoder(kind, task, more):
+    """A decoder's body of random weights with what is behind it, in which tokens see one another."""
+    torch.manual_seed(7)
+    config = getattr(transformers, f"{kind}Config")(**SIZES, **more, initializer_range=0.2)
+    return getattr(transformers, f"{kind}{task}")(config).eval()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_row_is_as_it_is_alone(kind, open_encoder, tmp_path):
     """Token by token, whatever lies beside it; masked places are 0."""
@@ -132,6 +149,20 @@ def test_masked_places_before_a_text_count_as_in_transformers(kind, open_encoder
         expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
     real = mask != 0
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kind", "more"), DECODERS)
+def test_a_token_of_a_decoder_sees_none_behind_it(kind, more, dtype, open_encoder, tmp_path):
+    """Nor one beyond its window; a folder may say that it sees the whole text all the same."""
+    model = decoder(kind, "Model", more)
+    model.save_pretrained(tmp_path)
+    ids, mask = batch()
+    found = open_encoder(tmp_path, dtype)(ids, mask)
+    near = 1e-4 if dtype == torch.float32 else 0.1
+    for row, expected in enumerate(alone(model.to(dtype), ids, "last_hidden_state")):
+        one = found[row, : LENGTHS[row]]
+        torch.testing.assert_close(one, expected.float(), atol=near, rtol=near)
 
 
 @pytest.mark.parametrize("holes", [[2, 3], [6], []])
@@ -215,15 +246,6 @@ def test_what_mixes_tokens_outside_of_attention_is_refused(open_encoder, tmp_pat
     config = transformers.ConvBertConfig(**(SIZES | {"embedding_size": 16, "head_ratio": 1}))
     transformers.ConvBertModel(config).eval().save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match=r"ge-backend import"):
-        open_encoder(tmp_path)
-
-
-def test_a_body_that_looks_back_only_is_refused_as_one(open_encoder, tmp_path):
-    """Its attention is what differs, and nothing outside of it."""
-    config = transformers.LlamaConfig(**SIZES, initializer_range=0.5, num_labels=3)
-    transformers.LlamaForTokenClassification(config).eval().save_pretrained(tmp_path)
-    reason = r"LlamaModel lets a token see only those before it; `ge-backend|not compute its layers"
-    with pytest.raises(Unsupported, match=reason):
         open_encoder(tmp_path)
 
 

@@ -60,13 +60,15 @@ def test_numbers_of_tokens_are_few(count):
     assert count <= rounded <= count * (1 + 1 / 16) + 1
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("window", "key_heads"), [(None, 2), (2, 2), (None, 1)])
-def test_rows_do_not_see_each_other(window, key_heads):
+def test_rows_do_not_see_each_other(window, key_heads, causal):
     """Each one's result is that of attending alone, also with a window or shared keys."""
     torch.manual_seed(1)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     packed = packed_of(torch.zeros_like(mask), mask)
     module = torch.nn.Module()
+    module.is_causal = causal
     module.ge_rows = CurrentRows()
     module.ge_rows.spans, module.ge_rows.columns = packed.spans, packed.columns.numpy()
     size = len(packed.ids)
@@ -78,6 +80,7 @@ def test_rows_do_not_see_each_other(window, key_heads):
         own = (packed.rows == row).nonzero().squeeze(1)
         places = torch.arange(len(own))
         near = (places - places[:, None]).abs() < (window or len(own))
+        near &= (places <= places[:, None]) | (not causal)
         repeated = [item[0, :, own].repeat_interleave(2 // key_heads, 0) for item in (key, value)]
         scores = (query[0, :, own] @ repeated[0].transpose(1, 2) * 0.5).masked_fill(
             ~near, float("-inf")

@@ -1,5 +1,6 @@
 """Rows end to end whose attention is told where they end; the kernel is a stand-in, on the CPU."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -24,8 +25,9 @@ def kernel(query, key, value, ends, _, most, __, *, scale=None, window_size=(-1,
         if begin == end:
             continue
         places = torch.arange(end - begin)
-        apart = (places - places[:, None]).abs()
-        near = apart <= window_size[0] if window_size[0] >= 0 else apart >= 0
+        back, ahead = (math.inf if reach < 0 else reach for reach in window_size)
+        apart = places - places[:, None]
+        near = (-back <= apart) & (apart <= ahead)
         parts = (item[begin:end].transpose(0, 1) for item in (query, key, value))
         own = torch.nn.functional.scaled_dot_product_attention(*parts, attn_mask=near, scale=scale)
         found[begin : begin + min(most, end - begin)] = own.transpose(0, 1)[:most]
@@ -79,9 +81,10 @@ def test_it_answers_as_masks_do(load, lengths):
     assert np.isfinite(answers[0]).all()
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 3])
-def test_windows_are_as_with_masks(window):
-    """A token sees what is less than a window away."""
+def test_windows_are_as_with_masks(window, causal):
+    """A token sees what is less than a window away, a decoder's none behind it."""
     ends, size = torch.tensor([0, 4, 13, 16]), 16
     rows = torch.bucketize(torch.arange(size), ends[1:], right=True)
     positions = torch.arange(size) - ends[rows]
@@ -90,7 +93,8 @@ def test_windows_are_as_with_masks(window):
     ours = varlen.varlen(kernel, 12)(ends, positions)
     theirs = masks(torch.float32)(rows, positions)
     found, expected = (
-        apart.attend(query, key, value, scale=0.3, window=window) for apart in (ours, theirs)
+        apart.attend(query, key, value, scale=0.3, window=window, causal=causal)
+        for apart in (ours, theirs)
     )
     torch.testing.assert_close(found, expected)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,10 +83,10 @@ class _InBlocks:
         standing = positions.index_select(0, self._tokens).reshape(self._shape)
         self._masks = Masks(rows, standing, dtype)
 
-    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
+    def attend(self, *heads: torch.Tensor, **how: Any) -> torch.Tensor:
         """See `Apart`."""
         number, width = heads[0].shape[1], heads[0].shape[3]
-        found = self._masks.attend(*map(self._blocks, heads), scale=scale, window=window)
+        found = self._masks.attend(*map(self._blocks, heads), **how)
         rows = found.transpose(1, 2).reshape(-1, number * width).index_select(0, self._places)
         return rows.reshape(1, -1, number, width).transpose(1, 2)
 

@@ -75,6 +75,7 @@ class PackedEncoder:
         with self.refusing():
             whole = load_encoder(folder, dtype)
             base = whole.base_model if folder.classifies else whole
+            base.config.use_cache = False  # a decoder's, of keys that nothing would ask for
             self.vocabulary = int(base.config.vocab_size)
         self.base = base
         # RoBERTa and its kin count positions from behind this one, which padding has.
@@ -148,12 +149,10 @@ class PackedEncoder:
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
             if not apart <= TOLERANCE[self.dtype] * largest:
-                causal = any(getattr(module, "is_causal", False) for module in self.base.modules())
-                does = "looks at other tokens outside of its attention"
                 raise Unsupported(
                     f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
                     f"{largest:.2g}: {type(self.base).__name__} "
-                    f"{'lets a token see only those before it' if causal else does}"
+                    "looks at other tokens outside of its attention, or weighs them otherwise"
                 )
             self._check_touched(layers, hidden)
         return apart

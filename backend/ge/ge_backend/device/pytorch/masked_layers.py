@@ -16,7 +16,7 @@ import torch
 
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.mask import fused_mask_type, mask_of
-from ge_backend.device.pytorch.packed_rows import PackedRows
+from ge_backend.device.pytorch.packed_rows import PackedRows, is_causal
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
@@ -122,10 +122,13 @@ class Pieces:
 class Apart(Protocol):
     """How the tokens of one run see those of their own row, and no others."""
 
-    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
+    def attend(
+        self, *heads: torch.Tensor, scale: float | None, window: int | None, causal: bool
+    ) -> torch.Tensor:
         """Return FP `[1, H, R, D]`, perhaps a view, of queries, keys and values of that shape each.
 
-        A token sees those of its row that are less than `window` away; None: all.
+        A token sees those of its row that are less than `window` away, None: all; with `causal`
+        none behind itself.
         """
 
 
@@ -189,25 +192,29 @@ class Masks:
     def __init__(self, rows: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype) -> None:
         self._same = rows.unsqueeze(1) == rows.unsqueeze(2)
         self._positions, self._dtype = positions, dtype
-        self._made: dict[int | None, torch.Tensor] = {}
+        self._made: dict[tuple[int | None, bool], torch.Tensor] = {}
 
-    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
+    def attend(
+        self, *heads: torch.Tensor, scale: float | None, window: int | None, causal: bool
+    ) -> torch.Tensor:
         """See `Apart`; of `[N, H, W, D]`."""
         found: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
-            *heads, attn_mask=self._within(window), scale=scale
+            *heads, attn_mask=self._seen(window, causal=causal), scale=scale
         )
         return found
 
-    def _within(self, window: int | None) -> torch.Tensor:
-        """Return the mask for tokens that are less than so far away; None: all of the row."""
-        if window not in self._made:
+    def _seen(self, window: int | None, *, causal: bool) -> torch.Tensor:
+        """Return the mask of what tokens see; see `Apart.attend`."""
+        if (window, causal) not in self._made:
             seen = self._same
-            if window is not None:
-                apart = self._positions.unsqueeze(1) - self._positions.unsqueeze(2)
-                seen = seen & (apart.abs() < window)
+            if causal or window is not None:
+                ahead = self._positions.unsqueeze(1) - self._positions.unsqueeze(2)
+                if window is not None:
+                    seen = seen & (ahead.abs() < window)
+                seen = seen & (ahead <= 0) if causal else seen
             dtype = fused_mask_type(self._dtype, seen.device)
-            self._made[window] = mask_of(seen, dtype, APART).unsqueeze(1)
-        return self._made[window]
+            self._made[window, causal] = mask_of(seen, dtype, APART).unsqueeze(1)
+        return self._made[window, causal]
 
 
 def _attention(
@@ -225,5 +232,7 @@ def _attention(
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
-    found: torch.Tensor = apart.attend(query, key, value, scale=scaling, window=sliding_window)
+    found: torch.Tensor = apart.attend(
+        query, key, value, scale=scaling, window=sliding_window, causal=is_causal(module)
+    )
     return found.transpose(1, 2), None

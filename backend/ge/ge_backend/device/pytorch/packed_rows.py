@@ -13,7 +13,14 @@ import torch
 
 from ge_backend.tensors import Array
 
-__all__ = ["CurrentRows", "PackedRows", "pack_rows", "packed_attention", "rounded_tokens"]
+__all__ = [
+    "CurrentRows",
+    "PackedRows",
+    "is_causal",
+    "pack_rows",
+    "packed_attention",
+    "rounded_tokens",
+]
 
 # oneDNN makes ready for each new number of tokens and keeps that for ever (measured: 3 to 8 ms and
 # about 1 MB for each), so numbers are rounded up, to so many per power of two.
@@ -96,10 +103,12 @@ def packed_attention(
 
     FP `[1, H, R, D]` each, keys and values perhaps of fewer heads, give `[1, R, H, D]`, 0 behind
     the last token. The module has the `CurrentRows` of its model as `ge_rows`. A token sees those
-    that stood less than `sliding_window` away, masked places counted; None: all of its row.
+    that stood less than `sliding_window` away, masked places counted; None: all of its row. With
+    a decoder's modules it sees none behind itself.
     Source: transformers, modeling_modernbert.py (`sliding_window + 1`, as flash attention).
     """
     rows: Any = module.ge_rows
+    causal = is_causal(module)
     found = query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
     for begin, count, length in rows.spans:
         end = begin + count * length
@@ -109,12 +118,14 @@ def packed_attention(
         )
         near = None
         if sliding_window is not None:
-            near = _near(rows.columns[begin:end].reshape(count, length), sliding_window)
+            columns = rows.columns[begin:end].reshape(count, length)
+            near = _near(columns, sliding_window, causal=causal)
         result = torch.nn.functional.scaled_dot_product_attention(
             asked,
             keys,
             values,
             attn_mask=near,
+            is_causal=causal and near is None,
             scale=scaling,
             enable_gqa=query.shape[1] != key.shape[1],
         )
@@ -122,15 +133,24 @@ def packed_attention(
     return found, None
 
 
-def _near(columns: Array, window: int) -> torch.Tensor | None:
-    """Return which tokens of rows see each other, BOOL `[B or 1, 1, L, L]`; None: all do."""
+def is_causal(module: torch.nn.Module) -> bool:
+    """Return whether tokens see only those before them, and themselves, in a module's attention.
+
+    Source: transformers, masking_utils.py, `create_causal_mask`: a checkpoint may say otherwise.
+    """
+    said = getattr(getattr(module, "config", None), "is_causal", True)
+    return bool(getattr(module, "is_causal", False) and said)
+
+
+def _near(columns: Array, window: int, *, causal: bool) -> torch.Tensor | None:
+    """Return which tokens a token of a row sees, BOOL `[B or 1, 1, L, L]`; None: all it may."""
     reach = int((columns[:, -1] - columns[:, 0]).max())
     if reach < window:
         return None
     if reach < columns.shape[1]:  # no row has masked places between its tokens: all are alike
         columns = columns[:1]
-    apart = columns[:, None, :, None] - columns[:, None, None, :]
-    return torch.from_numpy(np.abs(apart) < window)
+    back = columns[:, None, :, None] - columns[:, None, None, :]
+    return torch.from_numpy((back < window) & (back > (-1 if causal else -window)))
 
 
 def _spans(lengths: Sequence[int]) -> Iterator[tuple[int, int, int]]:

@@ -74,7 +74,9 @@ class _Varlen:
     ends: torch.Tensor
     longest: int
 
-    def attend(self, *heads: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
+    def attend(
+        self, *heads: torch.Tensor, scale: float | None, window: int | None, causal: bool
+    ) -> torch.Tensor:
         """See `Apart`."""
         near = -1 if window is None else window - 1
         found: torch.Tensor = self.kernel(
@@ -84,7 +86,7 @@ class _Varlen:
             self.longest,
             self.longest,
             scale=scale,
-            window_size=(near, near),
+            window_size=(near, 0 if causal else near),
         )
         return found.transpose(0, 1).unsqueeze(0)
 
