@@ -33,6 +33,7 @@ KINDS = {
 }
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 MODERN = SPECIAL | {"cls_token_id": 1, "sep_token_id": 2}
+GROUPED = {"num_key_value_heads": 1}
 CLASSIFIERS = [
     ("Bert", {}),
     ("Roberta", {}),
@@ -42,9 +43,12 @@ CLASSIFIERS = [
     ("ModernBert", MODERN),
     ("ModernBert", MODERN | {"classifier_pooling": "mean"}),
     ("EuroBert", SPECIAL | {"classifier_pooling": "late"}),
+    ("Llama", {}),
+    ("Mistral", GROUPED | {"sliding_window": 4}),
+    ("Qwen3", GROUPED | {"head_dim": 8, "pad_token_id": 0}),
+    ("GPT2", {"n_positions": 200}),
 ]
 
-GROUPED = {"num_key_value_heads": 1}
 DECODERS = [
     ("Llama", {}),
     ("Llama", {"is_causal": False}),
@@ -228,6 +232,16 @@ def test_bf16_is_near(open_encoder, tmp_path):
     for row, expected in enumerate(alone(model, ids, "last_hidden_state")):
         apart = (found[row, : LENGTHS[row]] - expected).abs().max()
         assert 0 < apart < 0.1
+
+
+def test_a_decoders_head_passes_over_padding_at_the_end_of_a_text(open_encoder, tmp_path):
+    """Also where it is real, as an end of text is that pads, too; what is in a text counts."""
+    decoder("Llama", "ForSequenceClassification", {"pad_token_id": 0}).save_pretrained(tmp_path)
+    model = transformers.LlamaForSequenceClassification.from_pretrained(tmp_path).eval()
+    ids, mask = batch()
+    ids[1, 2] = ids[1, 9:] = ids[2] = ids[3, 5] = ids[4, 6] = 0
+    found = open_encoder(tmp_path)(ids, mask)
+    torch.testing.assert_close(found, torch.stack(alone(model, ids, "logits")))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

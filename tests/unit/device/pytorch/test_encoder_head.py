@@ -30,6 +30,9 @@ def head(kind, dtype=torch.float32, **more):
         ("ModernBert", MODERN | {"classifier_pooling": "cls"}, "first"),
         ("ModernBert", MODERN | {"classifier_pooling": "mean"}, "mean"),
         ("EuroBert", MODERN | {"classifier_pooling": "late"}, ""),
+        ("Llama", {}, "last"),
+        ("Qwen3", {"pad_token_id": 5, "num_key_value_heads": 1}, "last"),
+        ("GPT2", {}, "last"),
     ],
 )
 def test_what_it_looks_at_is_found_out(kind, more, looked_at, dtype):
@@ -50,3 +53,14 @@ def test_rows_of_unequal_lengths_do_not_touch_each_other():
     ends = [(0, 1), (1, 5), (5, 9)]
     alone = [made.scores(hidden[begin:end], [(0, 1, end - begin)])[0] for begin, end in ends]
     np.testing.assert_allclose(found, alone, atol=1e-6)
+
+
+def test_a_decoders_head_takes_several_rows_and_is_quiet(caplog):
+    """Also where no token is for padding: none is among what it gets."""
+    made = head("Llama")
+    assert made.reduction() == "last"
+    hidden = np.random.default_rng(3).normal(size=(4, WIDTH)).astype(np.float32)
+    found = made.scores(hidden, [(0, 4, 1)])
+    alone = [made.scores(row[None], [(0, 1, 1)])[0] for row in hidden]
+    np.testing.assert_allclose(found, alone, atol=1e-6)
+    assert "padding" not in caplog.text

@@ -23,7 +23,12 @@ def given():
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("first", lambda row: row[0]), ("mean", lambda row: row.mean(0))]
+    ("name", "expected"),
+    [
+        ("first", lambda row: row[0]),
+        ("last", lambda row: row[-1]),
+        ("mean", lambda row: row.mean(0)),
+    ],
 )
 def test_each_row_is_reduced_alone(given, name, expected):
     """Whatever lies behind them; there is room for more rows."""
@@ -45,4 +50,4 @@ def test_a_row_that_is_no_number_spoils_no_other(given, odd):
 
 def test_no_other_is_claimed():
     """The largest of each row is left to the host."""
-    assert sorted(REDUCTIONS) == ["first", "mean"]
+    assert sorted(REDUCTIONS) == ["first", "last", "mean"]

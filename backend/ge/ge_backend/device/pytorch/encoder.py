@@ -61,8 +61,8 @@ class PackedEncoder:
         max_length: the most tokens of a text.
         example: texts that are compared with what the modules computed for each alone.
         width: of the output's last axis.
-        reduction: what of a row's hidden states counts: the `first`, their `mean` or `max`; "" is
-            all.
+        reduction: what of a row's hidden states counts: the `first`, the `last`, their `mean` or
+            `max`; "" is all.
 
     Raises:
         ModelError: the weights are not those of the architecture, or only pickles are there.
@@ -96,10 +96,13 @@ class PackedEncoder:
             whole.set_attn_implementation("eager")
             self._expected = [self._alone(whole, text) for text in texts]
         self.reduction = {"cls": "first"}.get(folder.pooling, folder.pooling)
+        self._ending = None  # the token that a decoder's head passes over at the end of a text
         if folder.classifies:
+            ending = getattr(whole.config, "pad_token_id", None)
             with self.refusing():
                 self._head = Head(whole)
                 self.reduction = "" if folder.per_token else self._head.reduction()
+            self._ending = ending if self.reduction == "last" else None
         self.width = int(self._expected[0].shape[-1])
 
     def run(self, layers: Layers, ids: Array, mask: Array, *, reduced: bool = False) -> Array:
@@ -113,6 +116,8 @@ class PackedEncoder:
             reduced: the layers give, of each row that has tokens, what `reduction` says: FP32
                 `[B', W]` in the order of the packed rows.
         """
+        if self._ending is not None:
+            mask = mask * _up_to_last(mask * (ids != self._ending))
         packed = pack_rows(ids, mask, self._padding)
         tokens = len(packed.rows)
         shape = ids.shape if self._folder.per_token else ids.shape[:1]
@@ -189,6 +194,9 @@ class PackedEncoder:
             return hidden
         if self.reduction == "first":
             return hidden[packed.firsts]
+        if self.reduction == "last":
+            lasts: Array = hidden[np.append(packed.firsts[1:], len(hidden)) - 1]
+            return lasts
         ends = pairwise([*packed.firsts.tolist(), len(hidden)])
         rows = np.empty((len(packed.firsts), hidden.shape[1]), np.float32)
         mean = self.reduction == "mean"
@@ -226,6 +234,12 @@ class PackedEncoder:
         own = found.logits if self._folder.classifies else found.last_hidden_state
         alone: Array = own[0].float().numpy()
         return alone
+
+
+def _up_to_last(counted: Array) -> Array:
+    """Return where rows `[B, L]` have one that is not 0, or will have; of those without any all."""
+    to_come: Array = np.logical_or.accumulate(counted[:, ::-1] != 0, 1)[:, ::-1]
+    return to_come | ~to_come[:, :1]
 
 
 _INSTEAD = "; `ge-backend import` makes an ONNX file of an encoder, which is served padded"

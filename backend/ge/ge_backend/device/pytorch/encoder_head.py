@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ge_backend.device.pytorch.pretrained import UNUSED
+from ge_backend.device.pytorch.pretrained import UNUSED, quiet
 from ge_backend.tensors import Array
 
 __all__ = ["Head"]
@@ -27,6 +27,9 @@ class Head:
     def __init__(self, whole: Any) -> None:
         self._dtype, self._width = whole.dtype, whole.config.hidden_size
         setattr(whole, whole.base_model_prefix, _Given(whole.base_model))
+        # A decoder's head takes the last token, of several rows only where this says something.
+        if getattr(whole.config, "pad_token_id", None) is None:
+            whole.config.pad_token_id = 0
         self._whole = whole
 
     def scores(self, hidden: Array, spans: Sequence[tuple[int, int, int]]) -> Array:
@@ -44,16 +47,17 @@ class Head:
         )
 
     def reduction(self) -> str:
-        """Return what of a row it looks at: the `first` token, the `mean` of all, or "", all.
+        """Return what of a row it looks at: its `first` or `last` token, their `mean`, or "", all.
 
         Found out in FP32, by what it says of numbers that are far from one another.
         """
         self._whole.float()
         dtype, self._dtype = self._dtype, torch.float32
         row = np.sin(np.arange(TRIED * self._width, dtype=np.float32)).reshape(1, TRIED, -1)
-        expected = self._logits(row)
+        with quiet():  # a decoder's says, once, that it knows of no padding
+            expected = self._logits(row)
         most = NEAR * np.abs(expected).max()
-        tried = {"first": row[:, :1], "mean": row.mean(1, keepdims=True)}
+        tried = {"first": row[:, :1], "last": row[:, -1:], "mean": row.mean(1, keepdims=True)}
         found = [
             k for k, one in tried.items() if np.abs(self._logits(one) - expected).max() <= most
         ]

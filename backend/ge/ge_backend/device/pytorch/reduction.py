@@ -20,6 +20,11 @@ def _first(hidden: torch.Tensor, rows: torch.Tensor, ends: torch.Tensor) -> torc
     return hidden.index_select(0, ends[:-1].clamp(max=len(hidden) - 1))
 
 
+def _last(hidden: torch.Tensor, rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    del rows
+    return hidden.index_select(0, ends[1:] - 1)
+
+
 def _mean(hidden: torch.Tensor, rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """One product of matrices: sums by other operators are in no fixed order, or take all rows."""
     places = torch.arange(len(hidden), device=hidden.device)
@@ -32,4 +37,4 @@ def _mean(hidden: torch.Tensor, rows: torch.Tensor, ends: torch.Tensor) -> torch
 
 
 # By what `PackedEncoder.reduction` says; any other is left to the host.
-REDUCTIONS: dict[str, Reduction] = {"first": _first, "mean": _mean}
+REDUCTIONS: dict[str, Reduction] = {"first": _first, "last": _last, "mean": _mean}
