@@ -17,7 +17,12 @@ SENTENCE = (
 
 
 def write_checkpoint(
-    folder: Path, *, classifier: bool = False, vocabulary: int = 200, kind: str = "Bert"
+    folder: Path,
+    *,
+    classifier: bool = False,
+    vocabulary: int = 200,
+    kind: str = "Bert",
+    task: str = "Model",
 ) -> Path:
     """Write a BERT or its like of random weights with its tokenizer; return the folder."""
     import torch
@@ -27,11 +32,12 @@ def write_checkpoint(
     shape = {"hidden_size": WIDTH, "intermediate_size": 32, "num_attention_heads": 2}
     shape |= {"pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
     shape |= {"num_hidden_layers": 2, "max_position_embeddings": 64}
+    shape |= {"num_key_value_heads": 1, "head_dim": 8} if kind == "Qwen3" else {}
     config = getattr(transformers, f"{kind}Config")(vocab_size=vocabulary, **shape)
     if classifier:
         config.id2label = dict(enumerate(LABELS))
         config.label2id = {label: number for number, label in enumerate(LABELS)}
-    task = "ForSequenceClassification" if classifier else "Model"
+    task = "ForSequenceClassification" if classifier else task
     getattr(transformers, f"{kind}{task}")(config).eval().save_pretrained(folder)
     write_words(folder)
     return folder

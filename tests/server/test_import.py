@@ -21,17 +21,24 @@ TEXTS = ("rain and wind", "Goal!", "bread with soup " * 30, "", " \tRAIN snow\n"
 
 
 @pytest.mark.parametrize("packed", [[], ["--packed"]], ids=["exported", "packed"])
-def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path, capsys, packed):
+@pytest.mark.parametrize(
+    ("kind", "task", "pooling"),
+    [("Bert", "Model", "mean_tokens"), ("Qwen3", "ForCausalLM", "lasttoken")],
+)
+def test_texts_are_embedded_as_transformers_embeds_them(
+    triton_server, tmp_path, capsys, packed, kind, task, pooling
+):
     """Short ones, an empty one, and one that is longer than the checkpoint takes, all at once.
 
+    A decoder's body is saved under the name of the whole, and its last token is the tokenizer's.
     The tokenizer tells capitals and white space apart; sentence-transformers, since 5.4, leaves
     the second to it.
     """
     import torch
     import transformers
 
-    folder = write_checkpoint(tmp_path / "weather")
-    as_sentence_encoder(folder, max_seq_length=LENGTH, do_lower_case=True)
+    folder = write_checkpoint(tmp_path / "weather", kind=kind, task=task)
+    as_sentence_encoder(folder, pooling, max_seq_length=LENGTH, do_lower_case=True)
     write_words(folder, exact=True)
     assert main(["import", str(folder), "--into", str(tmp_path / "models"), *packed]) == 0
     assert "largest difference from transformers" in capsys.readouterr().out
@@ -49,7 +56,8 @@ def test_texts_are_embedded_as_transformers_embeds_them(triton_server, tmp_path,
         with torch.inference_mode():
             encoded = tokenizer(text.lower(), truncation=True, return_tensors="pt")
             hidden = model(**encoded).last_hidden_state[0]
-        expected = torch.nn.functional.normalize(hidden.mean(0), dim=0).numpy()
+        pooled = hidden[-1] if pooling == "lasttoken" else hidden.mean(0)
+        expected = torch.nn.functional.normalize(pooled, dim=0).numpy()
         np.testing.assert_allclose(row, expected, atol=1e-5)
     assert found.shape == (len(TEXTS), WIDTH)
 

@@ -7,6 +7,7 @@ from builders.checkpoints import LABELS, as_sentence_encoder, write_checkpoint
 from ge_backend.device.files.encoder_folder import (
     default_prompt,
     encoder_files,
+    is_encoder,
     read_encoder_folder,
 )
 from ge_backend.errors import ConfigError
@@ -34,7 +35,8 @@ def test_a_plain_encoder_gives_a_vector_per_token(folder):
 
 
 @pytest.mark.parametrize(
-    ("mode", "pooling"), [("mean_tokens", "mean"), ("cls_token", "cls"), ("max_tokens", "max")]
+    ("mode", "pooling"),
+    [("mean_tokens", "mean"), ("cls_token", "cls"), ("max_tokens", "max"), ("lasttoken", "last")],
 )
 def test_a_folder_of_sentence_transformers_pools_as_it_says(folder, mode, pooling):
     """To unit length where it has that module; texts are as long as it was trained on."""
@@ -60,8 +62,9 @@ def test_what_is_done_to_a_text_before_its_tokens(folder, kind):
 def test_newer_folders_name_the_pooling_in_one_key(folder):
     """As sentence-transformers 6 writes it."""
     there = as_sentence_encoder(folder(architectures=["BertModel"]))
-    (there / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "cls"}))
-    assert read_encoder_folder(there).pooling == "cls"
+    for mode, pooling in (("cls", "cls"), ("lasttoken", "last")):
+        (there / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": mode}))
+        assert read_encoder_folder(there).pooling == pooling
 
 
 @pytest.mark.parametrize(
@@ -251,6 +254,20 @@ def test_what_writes_text_is_refused(folder, config):
     """It is no encoder; the error names what it is."""
     with pytest.raises(ConfigError, match=r"(Llama|T5|marian).*which writes text"):
         read_encoder_folder(folder(**config))
+
+
+def test_a_decoder_whose_states_are_pooled_writes_no_text(folder):
+    """Its body is saved under the name of the whole; without pooling, or unreadable, it writes."""
+    there = folder(architectures=["Qwen3ForCausalLM"], model_type="qwen3")
+    assert not is_encoder(there)
+    write_modules(there, ("Transformer", ""))
+    assert not is_encoder(there)
+    (there / "modules.json").write_text("nothing")
+    assert not is_encoder(there)
+    as_sentence_encoder(there, "lasttoken")
+    assert is_encoder(there)
+    found = read_encoder_folder(there)
+    assert (found.output, found.pooling, found.normalised) == ("sentence_embedding", "last", True)
 
 
 def test_a_part_that_would_be_left_out_is_refused(folder):

@@ -183,7 +183,7 @@ def test_a_local_window_counts_masked_places_between_tokens(holes, open_encoder,
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens", "lasttoken"])
 def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
     """To unit length; a row without any token is 0, and its neighbours are right."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path), mode)
@@ -196,11 +196,27 @@ def test_rows_are_pooled_as_the_folder_says(mode, open_encoder, tmp_path):
         "mean_tokens": lambda one: one.mean(0),
         "cls_token": lambda one: one[0],
         "max_tokens": lambda one: one.amax(0),
+        "lasttoken": lambda one: one[-1],
     }[mode]
     rows = [how(one) for one in alone(model, ids, "last_hidden_state")]
     expected = torch.nn.functional.normalize(torch.stack(rows), dim=1)
     expected[2] = 0
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_body_of_what_writes_text_gives_embeddings(open_encoder, tmp_path):
+    """Where the folder says how they are pooled; masked places before a text are none of it."""
+    decoder("Qwen3", "ForCausalLM", GROUPED | {"head_dim": 8}).save_pretrained(tmp_path)
+    folder = as_sentence_encoder(tmp_path, "lasttoken")
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    ids, mask = batch()
+    states = [one[-1] for one in alone(model, ids, "last_hidden_state")]
+    expected = torch.nn.functional.normalize(torch.stack(states), dim=1)
+    run = open_encoder(folder)
+    torch.testing.assert_close(run(ids, mask), expected, atol=1e-5, rtol=1e-4)
+    before = [mask.shape[1] - length for length in LENGTHS]
+    left = [torch.stack(list(map(torch.roll, each, before))) for each in (ids, mask)]
+    torch.testing.assert_close(run(*left), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("task", ["Sequence", "Token"])
@@ -335,7 +351,7 @@ def test_a_classifier_without_the_pooler_that_it_looks_at_is_refused(open_encode
         open_encoder(folder)
 
 
-@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens"])
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "max_tokens", "lasttoken"])
 def test_a_batch_without_any_token_is_0(mode, open_encoder, tmp_path):
     """Nothing is computed, and nothing fails."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path), mode)

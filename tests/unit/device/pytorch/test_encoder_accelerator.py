@@ -82,7 +82,8 @@ def test_it_gives_what_the_cpu_gives(folder, load):
 
 
 @pytest.mark.parametrize(
-    ("pooling", "reduced"), [("mean_tokens", True), ("cls_token", True), ("max_tokens", False)]
+    ("pooling", "reduced"),
+    [("mean_tokens", True), ("cls_token", True), ("lasttoken", True), ("max_tokens", False)],
 )
 def test_rows_are_reduced_on_the_device(tmp_path, load, pooling, reduced):
     """Where that is a matter of simple operators; the answers are the same."""

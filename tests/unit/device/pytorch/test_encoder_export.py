@@ -102,10 +102,13 @@ def test_a_copy_has_its_pooling_wherever_that_lies(tmp_path):
     assert read_encoder_folder(tmp_path) == dataclasses.replace(original, folder=tmp_path)
 
 
-@pytest.mark.parametrize("pooling", ["cls_token", "max_tokens"])
-def test_padding_is_not_pooled(tmp_path, pooling):
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("Bert", "cls_token"), ("Bert", "max_tokens"), ("Bert", "lasttoken"), ("Qwen3", "lasttoken")],
+)
+def test_padding_is_not_pooled(tmp_path, kind, pooling):
     """The vector of a padded row is the one that it has alone."""
-    folder = as_sentence_encoder(write_checkpoint(tmp_path / "model"), pooling)
+    folder = as_sentence_encoder(write_checkpoint(tmp_path / "model", kind=kind), pooling)
     path = tmp_path / "model.onnx"
     assert export_onnx(read_encoder_folder(folder), path).width == WIDTH
 

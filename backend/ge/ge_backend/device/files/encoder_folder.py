@@ -29,7 +29,7 @@ PARTS = (CONFIG, MODULES, "tokenizer_config.json")
 # `sentence_bert_config.json`; older folders name it after the kind of their encoder.
 SENTENCE = "sentence_*_config.json"
 
-POOLINGS = ("mean", "cls", "max")
+POOLINGS = ("mean", "cls", "max", "last")
 # What RoBERTa and its kin count positions from: so many of the table are not for tokens.
 FIRST_POSITION = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
@@ -48,7 +48,7 @@ class EncoderFolder:
 
     Attributes:
         output: the name of the graph's output.
-        pooling: `mean`, `cls` or `max`: one vector per text; "" leaves the output as it is.
+        pooling: `mean`, `cls`, `max` or `last`: one vector per text; "" leaves the output as it is.
         normalised: whether these vectors get unit length.
         labels: of a classifier of texts, in the order of its scores.
         max_length: the most tokens of a text.
@@ -77,13 +77,15 @@ class EncoderFolder:
 
 
 def is_encoder(folder: Path) -> bool:
-    """Return whether the `config.json` of a folder is an encoder's, which writes no text."""
+    """Return whether a folder is an encoder's, which writes no text.
+
+    So says its `config.json`, or a `modules.json` that pools what a decoder makes of a text.
+    """
     try:
         config = _read(folder / CONFIG)
+        return bool(config.get("architectures")) and not _writes(folder, config)
     except ConfigError:
         return False
-    names = config.get("architectures") if isinstance(config, dict) else None
-    return bool(names) and not _writes(config)
 
 
 def encoder_files(folder: Path) -> tuple[Path, ...]:
@@ -106,7 +108,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         ConfigError: it is no such folder, or has a part that is not taken over.
     """
     config = _read(folder / CONFIG)
-    if writes := _writes(config):
+    if writes := _writes(folder, config):
         raise ConfigError(f"{folder} holds a {writes}, which writes text; expected an encoder")
     pooling, normalised = "", False
     modules = _modules(folder)
@@ -146,12 +148,14 @@ def _architectures(config: Any) -> tuple[str, ...]:
     return tuple(map(str, names if isinstance(names, list) else [names]))
 
 
-def _writes(config: Any) -> str:
+def _writes(folder: Path, config: Any) -> str:
     """Return the name of what writes text; "" for an encoder."""
     generative = [name for name in _architectures(config) if name.endswith(GENERATIVE)]
-    if generative or config.get("is_encoder_decoder"):
+    if config.get("is_encoder_decoder"):
         return (*generative, str(config.get("model_type")))[0]
-    return ""
+    # A decoder's body is often saved under the name of the whole.
+    pooled = generative and any(kind == "Pooling" for kind, _ in _modules(folder))
+    return generative[0] if generative and not pooled else ""
 
 
 def _output(folder: Path, config: Any) -> str:
@@ -204,10 +208,10 @@ def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]
             "truncate_dim to null there, and let clients cut them"
         )
     given = _read(folder / modules[1][1] / CONFIG)
-    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
+    modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
     mode = given.get("pooling_mode") or []
     asked = list(map(str, mode if isinstance(mode, list) else [mode]))
-    asked += [
+    asked = [modes.get(name, name) for name in asked] + [
         modes.get(key.removeprefix("pooling_mode_"), key)
         for key, on in given.items()
         if key.startswith("pooling_mode_") and on

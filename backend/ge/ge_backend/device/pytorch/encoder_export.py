@@ -207,6 +207,9 @@ def _pooled(hidden: Any, mask: Any, how: str) -> Any:
     """Return one vector per row of [batch, sequence, width]; padding does not count."""
     if how == "cls":
         return hidden[:, 0]
+    if how == "last":
+        places = (mask * mask.cumsum(1)).argmax(1)
+        return hidden.gather(1, places[:, None, None].expand(-1, -1, hidden.shape[2])).squeeze(1)
     weights = mask.unsqueeze(-1).to(hidden.dtype)
     if how == "max":
         return (hidden * weights + (1 - weights) * -1e9).amax(1)
