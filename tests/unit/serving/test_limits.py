@@ -1,5 +1,6 @@
 """How long axes may be is found out from the largest bucket on, and only where it is certain."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -111,6 +112,12 @@ def found(opened, model, **given):
 def test_a_table_of_positions_is_a_limit(opened, model, largest):
     """However far from the largest bucket it lies, and however the graph takes its rows."""
     assert found(opened, model(), largest=largest) == {"length": POSITIONS}
+
+
+def test_a_length_that_is_tried_may_fail(opened, caplog):
+    """Nobody is warned of what was to be found out."""
+    assert found(opened, with_positions()) == {"length": POSITIONS}
+    assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
 
 
 def test_a_graph_that_takes_any_length_has_no_limit(opened, monkeypatch):

@@ -48,7 +48,8 @@ def run_once(session: Session, inputs: Mapping[str, Array]) -> dict[str, Array]:
         refs.append(ref)
     try:
         in_flight = session.in_flight()
-        in_flight.submit(0, Run(id=0, graph=0, arena=0, inputs=tuple(refs), outputs=()))
+        run = Run(id=0, graph=0, arena=0, inputs=tuple(refs), outputs=(), trial=True)
+        in_flight.submit(0, run)
         ended = in_flight.receive()
     except GeError as error:
         session.lose(error)

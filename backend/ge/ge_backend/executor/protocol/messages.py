@@ -83,7 +83,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 19
+VERSION = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +343,7 @@ class Run:
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
         awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
             it may run it.
+        trial: outside of traffic, to see whether the graph takes it: that it does not is no news.
         spill: for outputs whose shape is not known; too much for it comes in a segment of its own.
     """
 
@@ -364,6 +365,7 @@ class Run:
     bucket: Shape = ()
     real_rows: int = 0
     awaited: bool = False
+    trial: bool = False
     spill: SpillRange = NO_SPILL
 
 

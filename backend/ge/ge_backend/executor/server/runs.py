@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -64,7 +65,8 @@ def run(
             raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
         results = bound.run(message, inputs, views)
     elif slots is None:
-        results = graph.run(inputs, views, exclusive=grant.alone)
+        with told_by_caller() if message.trial else nullcontext():
+            results = graph.run(inputs, views, exclusive=grant.alone)
     else:
         results, states = slots.run(
             inputs, views, message.slots, message.starting, rows=message.rows, exclusive=grant.alone
