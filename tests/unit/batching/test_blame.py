@@ -65,6 +65,13 @@ def test_an_index_that_no_client_sent_is_a_position():
     assert str(error) == "axis 'length' of 'ids' is 6 long; the model takes at most 4"
 
 
+def test_a_text_of_no_tokens_is_the_clients():
+    """Where the graph takes its first place, as a classifier does; whatever was prepared."""
+    error = cause(GATHER.format(0, 0, -1), [], planned=True)
+    assert isinstance(error, InvalidRequest)
+    assert str(error) == "axis 'length' of 'ids' is 0 long; the model takes at least 1"
+
+
 @pytest.mark.parametrize(
     "said",
     [

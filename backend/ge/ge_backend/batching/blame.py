@@ -7,7 +7,7 @@ here, once it is known which request it was; everything else stays the graph's f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -64,7 +64,9 @@ def blamed(
     if index is not None:
         value, least, most = map(int, index.groups())
         return (
-            _index(request, layout, value, least, most) or _size(request, layout, most + 1) or error
+            _index(request, layout, value, least, most)
+            or (_size(request, layout, most + 1) if most >= 0 else _empty(request, layout))
+            or error
         )
     if _UNNAMED_INDEX.search(text):
         spans = [
@@ -118,13 +120,23 @@ def _index(
 
 def _size(request: Request, layout: Layout, limit: int) -> InvalidRequest | None:
     """Name the axis that is longer than this, and an input that has it."""
-    sizes: Sequence[tuple[str, int]] = list(zip(layout.axes, request.sizes, strict=True))
-    for number, (axis, size) in enumerate(sizes):
-        if limit < size:
+    return _axis(request, layout, lambda size: size > limit, f"at most {limit}")
+
+
+def _empty(request: Request, layout: Layout) -> InvalidRequest | None:
+    """Name the axis of which the graph takes a place, and there is none."""
+    return _axis(request, layout, lambda size: size == 0, "at least 1")
+
+
+def _axis(
+    request: Request, layout: Layout, wrong: Callable[[int], bool], takes: str
+) -> InvalidRequest | None:
+    for number, (axis, size) in enumerate(zip(layout.axes, request.sizes, strict=True)):
+        if wrong(size):
             names = [repr(one.name) for one in layout.inputs if number in one.axes and not one.made]
             return InvalidRequest(
                 f"axis {axis!r} of {' and '.join(names) or 'the inputs'} is {size} long; the model "
-                f"takes at most {limit}"
+                f"takes {takes}"
             )
     return None
 
