@@ -1,5 +1,7 @@
 """A checkpoint as a graph: what it says of itself, and that it writes where it is told to."""
 
+import logging
+
 import numpy as np
 import pytest
 
@@ -68,3 +70,13 @@ def test_a_token_that_is_not_in_the_vocabulary_fails_the_run(graph):
     """In torch's words or much like them; the backend turns it into the client's error."""
     with pytest.raises(GraphFailed, match="index out of range"):
         graph.run(inputs(fill=200), {}, exclusive=False)
+
+
+@pytest.mark.parametrize(("kind", "told"), [("Bert", True), ("ModernBert", False)])
+def test_a_classifier_tells_that_it_takes_no_kinds_of_tokens(tmp_path, caplog, kind, told):
+    """A ranker of BERT's kind would answer wrongly for a pair, and nobody would know."""
+    caplog.set_level(logging.INFO)
+    folder = write_checkpoint(tmp_path, classifier=True, kind=kind)
+    source = GraphSource.of(folder / "config.json", threads=1, engine="transformers")
+    CpuDevice().load(source).close()
+    assert ("token_type_ids" in caplog.text) == told

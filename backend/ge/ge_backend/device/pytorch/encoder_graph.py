@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,6 +23,8 @@ from ge_backend.device.threads import Cores, ThreadChoice
 from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
 __all__ = ["EncoderGraph"]
+
+log = logging.getLogger(__name__)
 
 IDS, MASK = "input_ids", "attention_mask"
 DTYPES = {
@@ -69,6 +73,7 @@ class EncoderGraph(Graph):
             layered = engine(self._encoder)
             self._narrow = layered.layers(per_run, max(1, cores.count // per_run))
         self._encoder.difference(self._narrow)
+        _tell_pairs(folder, self._encoder.base.config)
         self._threads = ThreadChoice(
             cores,
             source.threads,
@@ -121,3 +126,14 @@ def _signature(folder: EncoderFolder, width: int) -> Signature:
         axes=(*axes[: len(free)], ""),
     )
     return Signature(inputs=given, outputs=(output,), axis_limits={"sequence": folder.max_length})
+
+
+def _tell_pairs(folder: EncoderFolder, config: Any) -> None:
+    """Say of a classifier that it may have been trained on pairs, which it cannot be given here."""
+    if folder.output == "scores" and getattr(config, "type_vocab_size", 0) > 1:
+        log.info(
+            "%s: every token counts as one of a first text; would it tell two texts apart by "
+            "token_type_ids, as a ranker does, `ge-backend import --pairs` makes an ONNX file of "
+            "it that takes them",
+            folder.folder,
+        )
