@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_written_is_one_line(watched, tmp_path, ge_backen
 
 
 @pytest.mark.parametrize("option", ["--output", "--trace"])
-@pytest.mark.parametrize("place", ["no/report.html", ""])
+@pytest.mark.parametrize("place", ["no/report.html", f"{__file__}/report.html", ""])
 def test_such_a_place_is_told_before_anything_is_watched(
     watched, tmp_path, ge_backend, option, place
 ):

@@ -74,7 +74,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _check_place(path: Path, option: str) -> None:
     """Raise where no file can be written, before anything is watched; nothing is written yet."""
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    # With the slash nothing but a folder will do.
+    if path.is_dir() or not os.access(path if path.exists() else f"{path.parent}/", os.W_OK):
         raise ConfigError(f"{path} cannot be written; see {option}")
 
 
