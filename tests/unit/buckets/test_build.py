@@ -22,6 +22,7 @@ def grid(tmp_path):
         *,
         rows=8,
         axes=("length",),
+        matched=(),
         limits=None,
         fixed=None,
         least=None,
@@ -50,6 +51,7 @@ def grid(tmp_path):
         layout = Layout(
             batched=rows > 0,
             axes=axes,
+            matched=matched,
             limits=limits or {},
             inputs=(),
             outputs=(),
@@ -134,6 +136,10 @@ def test_a_file_says_everything(grid):
     ("given", "said"),
     [
         ({"buckets__width": "1,2"}, "'buckets.width': this model has buckets.rows, buckets.length"),
+        (
+            {"buckets__width": "1,2", "matched": ("width",)},
+            "buckets.rows, buckets.length; 'width' is not padded: that takes allow_ragged_batch",
+        ),
         ({"buckets__length": "0,8"}, "'buckets.length' is '0,8': size 0"),
         ({"buckets__length": "linear(8, 8, 4)"}, "min is 8, expected at most max"),
         ({"file": "(1, 8)\n", "buckets__rows": "1"}, "'buckets' and 'buckets.rows'"),
