@@ -105,6 +105,24 @@ def plus_one(kind, dims=("batch", "length")):
     )
 
 
+def transposed(source=("batch", "length"), target=("a", "b")):
+    """Take x [batch, length] -> y [length, batch], in a file that calls its dimensions otherwise."""
+    return graph(
+        [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])],
+        [("x", TensorProto.FLOAT, list(source))],
+        [("y", TensorProto.FLOAT, list(target))],
+    )
+
+
+def repeated():
+    """Take x [batch, length] -> y [twice as many, length]: every row comes again."""
+    return graph(
+        [helper.make_node("Concat", ["x", "x"], ["y"], axis=0)],
+        [("x", TensorProto.FLOAT, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["a", "length"])],
+    )
+
+
 def scaled():
     """Take x [batch, 3], scale [] -> y = x * scale."""
     return graph(

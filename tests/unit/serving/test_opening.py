@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders.graphs import POSITIONS, WIDTH, with_positions
+from builders.graphs import POSITIONS, WIDTH, repeated, transposed, with_positions
 from ge_backend.batching.request import check_request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
-from ge_backend.errors import ExecutorLost, InvalidRequest, ModelError
+from ge_backend.errors import ConfigError, ExecutorLost, InvalidRequest, ModelError
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.metrics import Recorder
 from ge_backend.serving import opening
@@ -155,6 +155,32 @@ def test_a_model_whose_lengths_are_never_padded_says_so(tmp_path, caplog, ragged
     told = [line for line in caplog.messages if "of different lengths are not batched" in line]
     assert len(told) == (not ragged)
     assert all("no input has allow_ragged_batch" in line for line in told)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("warmup", ["background", "on"])
+@pytest.mark.parametrize(
+    "graph",
+    [transposed(), transposed((None, None), (None, None)), repeated()],
+    ids=["unlike names", "no names", "repeated"],
+)
+def test_a_graph_whose_outputs_do_not_begin_with_the_rows_is_refused(
+    tmp_path, graph, warmup, ragged
+):
+    """Two texts of two tokens got half of each other's outputs without a word."""
+    (tmp_path / "model.onnx").write_bytes(graph)
+    given = {"executor": "inline", "warmup": warmup}
+    tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "allow_ragged_batch": ragged}
+    document = {
+        "name": "m",
+        "max_batch_size": 4,
+        "input": [tensor],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "parameters": {key: {"string_value": value} for key, value in given.items()},
+    }
+    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    with pytest.raises(ConfigError, match=r"'y' has the shape .* transpose it in the graph"):
+        open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
 
 
 def positioned(folder, **settings):

@@ -38,7 +38,7 @@ class Convolution:
         self.sizes.append(inputs[0].shape[2:])
         if min(self.sizes[-1]) < self.least:
             raise GraphFailed(f"Invalid input shape: {self.sizes[-1]}")
-        return SimpleNamespace(cost_ns=1, cached=False)
+        return SimpleNamespace(cost_ns=1, cached=False, outputs={})
 
 
 @pytest.mark.parametrize(

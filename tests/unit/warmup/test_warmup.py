@@ -58,14 +58,14 @@ class FakeSession:
     def compile(self, shapes):
         self.compiled.append(shapes)
 
-    def prepare(self, inputs, repeats):
+    def prepare(self, inputs, repeats, *, alone=True):
         time.sleep(self.takes_s)
         self.repeats.append(repeats)
         self.prepared.append({given.name: (given.shape, given.fill) for given in inputs})
         rows = inputs[0].shape[0]
         if rows == self.fails_on:
             raise GraphFailed("too wide")
-        return SimpleNamespace(cost_ns=rows, cached=False)
+        return SimpleNamespace(cost_ns=rows, cached=False, outputs={})
 
     def inspect(self):
         return SimpleNamespace(free_bytes=2**31)

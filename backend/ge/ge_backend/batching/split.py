@@ -12,6 +12,7 @@ from ge_backend.batching.stage import sources
 from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.layout.layout import Layout, OutputLayout
+from ge_backend.layout.output_rows import lacks_rows
 from ge_backend.tensors import Array, agree
 
 __all__ = ["Piece", "join", "refused_requests", "split"]
@@ -127,7 +128,8 @@ def _check(output: OutputLayout, array: Array, sub_batch: SubBatch, layout: Layo
     row = output.row_shape(sub_batch.bucket[1:] + (-1,) * len(layout.matched))
     expected = sub_batch.bucket[:1] + row if layout.batched else row
     if not agree(expected, array.shape):
+        lack = lacks_rows(output, sub_batch.bucket[0], array.shape) if layout.batched else ""
         raise GraphFailed(
             f"the graph returned shape {list(array.shape)} for output {output.name!r}; expected "
-            f"{list(expected)}, where -1 may be any size"
+            f"{list(expected)}, where -1 may be any size{lack and f'; {lack}'}"
         )

@@ -15,7 +15,7 @@ from ge_backend.errors import GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import MATCHED_SIZE, Layout
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.warmup.warmup import bucket_inputs
+from ge_backend.warmup.warmup import bucket_inputs, run_bucket
 
 __all__ = ["with_matched_size"]
 
@@ -31,6 +31,9 @@ def with_matched_size(session: Session, layout: Layout, bucket: Bucket) -> Layou
 
     Where none does, as where two axes depend on each other, the log says so once, and costs are
     estimated until requests have run.
+
+    Raises:
+        ConfigError: an output's first dimension is not the rows.
     """
     if all(name in layout.sizes for name in layout.matched):
         return layout
@@ -42,7 +45,7 @@ def with_matched_size(session: Session, layout: Layout, bucket: Bucket) -> Layou
         if size > MATCHED_SIZE and sum(nbytes) > MOST_BYTES:
             break
         try:
-            session.prepare(inputs, 1, alone=False)
+            run_bucket(session, tried, bucket, 1, alone=False)
         except GraphFailed as error:
             said = said or str(error)
         else:

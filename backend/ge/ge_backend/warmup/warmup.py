@@ -14,6 +14,7 @@ from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Prepared, PrepareInput
 from ge_backend.layout.layout import MATCHED_SIZE, InputLayout, Layout
+from ge_backend.layout.output_rows import check_output_rows
 from ge_backend.tensors import DataType, Shape
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "describe_bucket",
     "first_cost",
     "prepare_bucket",
+    "run_bucket",
     "warm_up",
 ]
 
@@ -64,6 +66,7 @@ def warm_up(
     measured of a graph of which no size is known that runs.
 
     Raises:
+        ConfigError: an output's first dimension is not the rows.
         ModelError: an engine with static shapes failed on a bucket: it could never serve it.
         OutOfMemory: the compiled model does not fit.
         ExecutorLost: the executor died over a bucket, twice.
@@ -106,11 +109,14 @@ def first_cost(session: Session, layout: Layout, bucket: Bucket) -> dict[Bucket,
     """Run a bucket once, so that the model is known to answer; return roughly what that costs.
 
     Others may run or be measured meanwhile. Empty where the engine cannot run it.
+
+    Raises:
+        ConfigError: an output's first dimension is not the rows.
     """
     if not layout.matched_size:
         return {}
     try:
-        prepared = session.prepare(bucket_inputs(bucket, layout), 1, alone=False)
+        prepared = run_bucket(session, layout, bucket, 1, alone=False)
     except GraphFailed as error:
         log.warning("bucket %s cannot be run: %s", describe_bucket(bucket, layout), error)
         return {}
@@ -123,16 +129,31 @@ def prepare_bucket(
     """Prepare one bucket; None when an engine that need not be prepared cannot run it.
 
     Raises:
+        ConfigError: an output's first dimension is not the rows.
         ModelError: it has to be, as one with static shapes has.
     """
     try:
-        return session.prepare(bucket_inputs(bucket, layout), repeats)
+        return run_bucket(session, layout, bucket, repeats)
     except GraphFailed as error:
         label = describe_bucket(bucket, layout)
         if session.static_shapes:
             raise ModelError(f"warm-up of bucket {label} failed: {error}") from error
         log.warning("bucket %s cannot be measured: %s", label, error)
         return None
+
+
+def run_bucket(
+    session: Session, layout: Layout, bucket: Bucket, repeats: int, *, alone: bool = True
+) -> Prepared:
+    """Prepare one bucket, as `Session.prepare` does, and look at what came out.
+
+    Raises:
+        ConfigError: an output's first dimension is not the rows.
+        GraphFailed: the engine cannot run it.
+    """
+    prepared = session.prepare(bucket_inputs(bucket, layout), repeats, alone=alone)
+    check_output_rows(layout, bucket[0], prepared.outputs)
+    return prepared
 
 
 def _outcome(prepared: Prepared, *, measured: bool) -> str:

@@ -9,7 +9,7 @@
     KeepStates(graph, states, count, …)    Ok
     RetainTensors(graph, owner, …)         TensorMemory(name, alignment)
     FreeTensors(graph, keys)               (nothing)
-    Prepare(graph, inputs, repeats)        Prepared(cost_ns, workspace_bytes, cached)
+    Prepare(graph, inputs, repeats)        Prepared(cost_ns, outputs, …)
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
     Cancel(run)                            (nothing: the run itself is answered)
     Inspect                                Report(…)
@@ -245,12 +245,17 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The measured cost of one run; `cached` when another stub had it measured before."""
+    """The measured cost of one run; `cached` when another stub had it measured before.
+
+    Attributes:
+        outputs: what shape each output of the run had, by name.
+    """
 
     id: int
     cost_ns: int
     workspace_bytes: int
     cached: bool
+    outputs: dict[str, Shape]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,14 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """One set of input shapes: nanoseconds of its shortest run, 0: not measured; scratch bytes."""
+    """One set of input shapes: nanoseconds of its shortest run, 0: not measured; scratch bytes.
+
+    And the shapes of the outputs that it had.
+    """
 
     run_ns: int
     workspace_bytes: int
+    outputs: dict[str, Shape]
 
 
 @dataclass(slots=True)

@@ -110,27 +110,31 @@ def measure(entry: CachedGraph, message: Prepare) -> Prepared:
         cost_ns=cost.run_ns,
         workspace_bytes=cost.workspace_bytes,
         cached=cached,
+        outputs=cost.outputs,
     )
 
 
 def _measured(graph: Graph, message: Prepare) -> Cost:
     inputs = {given.name: _synthetic(given) for given in message.inputs}
     graph.prepare(inputs)
-    first_ns = _timed(graph, inputs)  # allocates; counts only where there is no time for another
+    # The first run allocates; it counts only where there is no time for another.
+    first_ns, outputs = _timed(graph, inputs)
     times: list[int] = []
     while len(times) < message.repeats and first_ns + sum(times) < MEASURE_BUDGET_NS:
-        times.append(_timed(graph, inputs))
+        times.append(_timed(graph, inputs)[0])
     return Cost(
         run_ns=min(times or [first_ns]) if message.repeats else 0,
         workspace_bytes=graph.workspace_bytes({name: a.shape for name, a in inputs.items()}),
+        outputs=outputs,
     )
 
 
-def _timed(graph: Graph, inputs: dict[str, Array]) -> int:
-    """Run once; return the nanoseconds it took."""
+def _timed(graph: Graph, inputs: dict[str, Array]) -> tuple[int, dict[str, Shape]]:
+    """Run once; return the nanoseconds it took, and the shapes of what came out."""
     started_ns = time.monotonic_ns()
-    graph.run(inputs, {}, exclusive=False)
-    return max(1, time.monotonic_ns() - started_ns)
+    outputs = graph.run(inputs, {}, exclusive=False)
+    took_ns = max(1, time.monotonic_ns() - started_ns)
+    return took_ns, {name: array.shape for name, array in outputs.items()}
 
 
 def loaded_graph(entry: CachedGraph) -> Graph:
