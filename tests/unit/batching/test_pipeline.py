@@ -441,6 +441,8 @@ def test_padding_is_counted_in_elements(open_pipeline):
 class FakeFleet:
     """Echoes, and ends runs in a given order or way."""
 
+    sessions = ()
+
     def __init__(self, order=None, error=None, refused=None, *, alone=False):
         self.arena = Arena(1)
         self.order = order

@@ -32,6 +32,8 @@ LAYOUT = Layout(
 class Fleet:
     """Gives the same outcome to every run, and counts them."""
 
+    sessions = ()
+
     def __init__(self, outcome):
         self.arena, self.outcome, self.runs = Arena(1), outcome, 0
 

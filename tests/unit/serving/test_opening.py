@@ -7,7 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from builders.graphs import POSITIONS, WIDTH, repeated, transposed, with_positions
+from builders.graphs import (
+    POSITIONS,
+    WIDTH,
+    convolution,
+    repeated,
+    transposed,
+    with_positions,
+)
 from ge_backend.batching.request import check_request
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.sequence_batching import SequenceBatching, State
@@ -181,6 +188,30 @@ def test_a_graph_whose_outputs_do_not_begin_with_the_rows_is_refused(
     config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
     with pytest.raises(ConfigError, match=r"'y' has the shape .* transpose it in the graph"):
         open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+
+
+@pytest.mark.parametrize("warmup", ["background", "on"])
+def test_the_first_request_that_is_too_short_for_the_graph_is_told_so(tmp_path, warmup):
+    """Warm-up has seen that longer ones run."""
+    (tmp_path / "model.onnx").write_bytes(convolution())
+    given = {"executor": "inline", "warmup": warmup}
+    document = {
+        "name": "m",
+        "max_batch_size": 4,
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1, -1]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [1, -1]}],
+        "parameters": {key: {"string_value": value} for key, value in given.items()},
+    }
+    config = ModelConfig.read(document, directory=tmp_path, version="1", environment={})
+    pipeline, learner = open_model(config, Recorder(), Store(None), on_restart=lambda _: None)
+    try:
+        request = check_request(0, {"x": np.ones((1, 1, 3), np.float32)}, pipeline.layout)
+        (reply,) = pipeline.run([request])
+    finally:
+        learner.close()
+        pipeline.close()
+    assert isinstance(reply.error, InvalidRequest)
+    assert "does not take 'x' [1, 1, 3], where it has taken other sizes" in str(reply.error)
 
 
 def positioned(folder, **settings):

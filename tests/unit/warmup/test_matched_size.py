@@ -32,7 +32,7 @@ class Convolution:
     static_shapes = bucketed = False
 
     def __init__(self, least):
-        self.least, self.sizes = least, []
+        self.least, self.sizes, self.most_rows = least, [], 0
 
     def prepare(self, inputs, repeats, *, alone=True):
         self.sizes.append(inputs[0].shape[2:])

@@ -51,6 +51,7 @@ class FakeSession:
     bucketed: bool = False
     fails_on: int = 0
     takes_s: float = 0.0
+    most_rows: int = 0
     prepared: list = field(default_factory=list)
     repeats: list = field(default_factory=list)
     compiled: list = field(default_factory=list)

@@ -67,7 +67,7 @@ class Pipeline:
     free_at_ns: float = field(init=False, default=0.0)
     _owner: str = field(init=False, default="")
     _spill_bytes: int = field(init=False, default=0)
-    _most_rows: int = field(init=False, default=0)  # of runs that the graph has done
+    _most_rows: int = field(init=False, default=0)  # of requests' runs that the graph has done
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
@@ -294,9 +294,8 @@ class Pipeline:
             elif isinstance(error, GraphFailed):
                 request = progress.requests[sub_batch.spans[0].request]
                 planned = sub_batch.planned and self.policy.tried
-                told = blamed(
-                    error, request, self.layout, planned=planned, most_rows=self._most_rows
-                )
+                most = max([self._most_rows, *(one.most_rows for one in self.fleet.sessions)])
+                told = blamed(error, request, self.layout, planned=planned, most_rows=most)
             yield from progress.fail(sub_batch, told)
         else:
             self._most_rows = max(self._most_rows, sub_batch.bucket[0])

@@ -153,6 +153,7 @@ def run_bucket(
     """
     prepared = session.prepare(bucket_inputs(bucket, layout), repeats, alone=alone)
     check_output_rows(layout, bucket[0], prepared.outputs)
+    session.most_rows = max(session.most_rows, bucket[0])
     return prepared
 
 

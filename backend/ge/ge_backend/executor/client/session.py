@@ -53,6 +53,7 @@ class Session:
     Attributes:
         served: the graph's files.
         initial: those of the initial values of states; None where there are none.
+        most_rows: the most that a run of warm-up has had; 0 while none has ended well.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
@@ -72,6 +73,7 @@ class Session:
         self.source = source
         self.served = ServedFiles(Path(source.path).parent, source.files, source.stamp)
         self.initial: ServedFiles | None = None
+        self.most_rows = 0
         self.arena = Arena(arena_bytes)
         self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
