@@ -38,8 +38,9 @@ An unknown key stops the model from loading, with a list of the known ones.
 This page is generated from `backend/ge/ge_backend/config/settings.py`.
 
 A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tensor of its file begins
-with one and the same free axis, else 0, and an empty `dynamic_batching`. It has no
-`instance_group`: Triton starts one instance, and on a machine with NVIDIA GPUs one for each of
+with one and the same free axis, else 0, and an empty `dynamic_batching`. A `max_batch_size: 0` that
+`config.pbtxt` says is kept: tensors that are not declared have all of their dimensions then. It has
+no `instance_group`: Triton starts one instance, and on a machine with NVIDIA GPUs one for each of
 them, by its documentation (not seen here). Instances are stubs; where the model runs is said by
 `device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances
 answer more where several requests are in flight, up to 1.5 times as many with 8

@@ -16,6 +16,7 @@ from builders.graphs import (
     WIDTH,
     convolution,
     parameters,
+    transposed,
     with_positions,
     write_model,
 )
@@ -34,6 +35,7 @@ def server(triton_server, tmp_path_factory):
     models = tmp_path_factory.mktemp("models")
     write_model(models, "tokens", CONFIG, with_positions())
     write_model(models, "sound", model=convolution())
+    write_model(models, "turned", "max_batch_size: 0", transposed(("a", "b"), ("a", "c")))
     return triton_server(models)
 
 
@@ -117,3 +119,13 @@ def test_a_client_whose_input_is_too_short_for_the_graph_is_told_so(url):
     ) as error:
         hear(3)
     assert error.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+def test_a_batch_size_of_0_that_is_written_is_kept(url):
+    """Although every tensor begins with a free axis: this output's is not the batch."""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    tensor = grpcclient.InferInput("x", [2, 3], "FP32")
+    tensor.set_data_from_numpy(x)
+    with grpcclient.InferenceServerClient(url) as client:
+        assert client.get_model_config("turned").config.max_batch_size == 0
+        np.testing.assert_array_equal(client.infer("turned", [tensor]).as_numpy("y"), x.T)

@@ -64,6 +64,16 @@ def test_empty_configuration_of_an_encoder(complete):
     assert config["output"] == [{"name": "y", "data_type": "TYPE_FP32", "dims": [384]}]
 
 
+def test_a_batch_size_of_0_that_is_written_is_kept(complete, pb_utils, tmp_path):
+    """The host hands over 0 where nothing is written, too."""
+    (tmp_path / "config.pbtxt").write_text('backend: "ge"\nmax_batch_size: 0\n')
+    pb_utils.MODEL_DIR = str(tmp_path / "1")
+    config = complete(signature([IDS, MASK], [OUT]))
+    assert config["max_batch_size"] == 0
+    assert "dynamic_batching" not in config
+    assert [item["dims"] for item in config["input"]] == [[-1, -1], [-1, -1]]
+
+
 def test_without_a_mask_nothing_is_padded(complete):
     """Padding could change the result of an unknown graph, so its inputs are not made ragged."""
     config = complete(signature([IDS], [OUT]))

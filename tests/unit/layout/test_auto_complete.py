@@ -1,5 +1,7 @@
 """What config.pbtxt leaves out comes from the graph, and nothing else is touched."""
 
+from pathlib import Path
+
 import pytest
 
 from ge_backend.config.model import ModelConfig
@@ -19,7 +21,7 @@ OUT = spec("y", "FP32", (-1, 384), ("batch", ""))
 
 def complete(inputs, outputs, limits=None, **given):
     config = {"name": "m", **given}
-    ours = ModelConfig.read(config, directory=None, version="1", environment={})
+    ours = ModelConfig.read(config, directory=Path("nowhere/1"), version="1", environment={})
     signature = Signature(inputs=tuple(inputs), outputs=tuple(outputs), axis_limits=limits or {})
     return completed(config, ours, signature)
 
@@ -71,7 +73,7 @@ def test_axes_without_names_follow_no_mask():
 def test_a_compiled_file_says_how_large_a_batch_may_be():
     """Its largest gear counts, beyond the default too; what leaves it open has the default."""
     signature = Signature(inputs=(IDS,), outputs=(OUT,), axis_limits={"batch": 64})
-    ours = ModelConfig.read({"name": "m"}, directory=None, version="1", environment={})
+    ours = ModelConfig.read({"name": "m"}, directory=Path("nowhere/1"), version="1", environment={})
     shapes = ({"input_ids": (64, 8)},)
     assert completed({"name": "m"}, ours, signature, shapes)["max_batch_size"] == 64
     assert completed({"name": "m"}, ours, signature)["max_batch_size"] == 32
@@ -82,7 +84,7 @@ def test_rows_that_run_alone_are_not_collected(value):
     """Such a model would not load with what had been filled in."""
     whole = complete([IDS], [OUT], parameters={"static_model": {"string_value": value}})
     assert ("dynamic_batching" in whole) == (value == "0")
-    ModelConfig.read(whole, directory=None, version="1", environment={})
+    ModelConfig.read(whole, directory=Path("nowhere/1"), version="1", environment={})
 
 
 def test_one_value_per_row_is_reshaped():

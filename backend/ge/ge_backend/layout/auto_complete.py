@@ -9,6 +9,7 @@ from typing import Any
 
 from ge_backend.config.cpp_ge_keys import runs_row_by_row
 from ge_backend.config.model import ModelConfig
+from ge_backend.config.written import says_max_batch_size
 from ge_backend.errors import ConfigError
 from ge_backend.layout.validate import WELL_KNOWN
 from ge_backend.tensors import Shape, Signature, TensorSpec
@@ -51,7 +52,9 @@ def completed(
                 f"model configuration must contain at least one {what}, none were specified; the "
                 "model file does not say what tensors it has, so declare them in config.pbtxt"
             )
-    rows = ours.max_batch_size or _batch_rows(ours, signature, compiled=bool(fixed_shapes))
+    rows = ours.max_batch_size
+    if not (rows or says_max_batch_size(ours.directory)):
+        rows = _batch_rows(ours, signature, compiled=bool(fixed_shapes))
     whole["max_batch_size"] = rows
     known = _for_clients(signature, ours)
     if not ours.inputs:

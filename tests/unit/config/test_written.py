@@ -1,0 +1,29 @@
+"""A 0 that is written is told from one that is not."""
+
+import pytest
+
+from ge_backend.config.written import says_max_batch_size
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('backend: "ge" max_batch_size: 0', True),
+        ("max_batch_size:0\n", True),
+        ('backend: "ge"', False),
+        ('backend: "ge" # max_batch_size: 0', False),
+        ("""name: "a\\" max_batch_size: 0" backend: 'max_batch_size'""", False),
+    ],
+    ids=["said", "without spaces", "unsaid", "comment", "texts"],
+)
+def test_the_field_is_found_where_it_is_one(tmp_path, text, said):
+    """And not in a comment, nor in a text."""
+    (tmp_path / "config.pbtxt").write_text(text)
+    assert says_max_batch_size(tmp_path / "1") is said
+
+
+def test_a_folder_without_a_readable_file_says_nothing(tmp_path):
+    """As a model that is loaded with a configuration of the client's."""
+    assert says_max_batch_size(tmp_path / "1") is False
+    (tmp_path / "config.pbtxt").write_bytes(b"\xff")
+    assert says_max_batch_size(tmp_path / "1") is False
