@@ -17,7 +17,11 @@ from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.metrics import Recorder
 
 SHOWN = SimpleNamespace(
-    ns=0, memory_bytes=0, health=Health(), pool=PoolSample(size_bytes=1, placed_bytes=1)
+    ns=0,
+    memory_bytes=0,
+    health=Health(),
+    pool=PoolSample(size_bytes=1, placed_bytes=1),
+    beat_ns=2**62,  # it lives
 )
 LAST = Delta(number=1, sample=0, text="x", ids=(5,), finish="stop")
 
