@@ -77,6 +77,7 @@ class _Output(NamedTuple):
 
     last_hidden_state: torch.Tensor
     pooler_output: torch.Tensor | None
+    past_key_values: None = None
     hidden_states: None = None
     attentions: None = None
 
