@@ -76,37 +76,37 @@ sys.exit(main.main(["preset", "models/m", "throughput"]))
 """
 
 
+def printed_to(stdout, *, flush):
+    """What becomes of a command that prints there."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRINTS.format(flush=flush)],
+        check=False,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return done.returncode, done.stderr
+
+
 @pytest.mark.parametrize("flush", [True, False])
 def test_a_reader_that_has_gone_is_no_traceback(flush):
     """As `head` goes, whether it is noticed at once or at the end; the code is SIGPIPE's."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", PRINTS.format(flush=flush)],
-            check=False,
-            stdout=writer,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = printed_to(writer, flush=flush)
     finally:
         os.close(writer)
-    assert (done.returncode, done.stderr) == (141, "")
+    assert done == (141, "")
 
 
 @pytest.mark.parametrize("flush", [True, False])
 def test_output_onto_a_full_disk_is_one_line_and_exit_code_2(flush):
     """Whether it is noticed at once or at the end."""
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-c", PRINTS.format(flush=flush)],
-            check=False,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        done = printed_to(full, flush=flush)
     told = "ge-backend: the output cannot be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (2, told)
+    assert done == (2, told)
 
 
 @pytest.mark.parametrize(("closed", "out"), [(">&-", ""), ("2>&-", "[3, 3, 4]\n")])
