@@ -7,6 +7,7 @@ server's own `/metrics`; both as differences over one window. `python -m benchma
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import tempfile
 import time
@@ -18,8 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import Report
 from benchmarks.mixes import MIXES
+from benchmarks.random_encoder import SIZES
 from benchmarks.rivals.forward import ENGINES
-from benchmarks.served import Served, Window, make_traffic, serve
+from benchmarks.served import MINILM, Served, Window, make_traffic, serve
 from benchmarks.systems import OURS, UNASKED, System, systems
 
 __all__ = ["budget", "main", "sums"]
@@ -91,20 +93,26 @@ def main() -> None:
         help=f"what {OURS} runs, and the precision of all",
     )
     add("--mix", nargs="+", choices=tuple(MIXES), default=["lognormal"])
-    add("--concurrency", type=int, default=32)
+    add("--concurrency", nargs="+", type=int, default=[32])
     add("--seconds", type=float, default=6.0)
     add("--instances", type=int, default=2)
     add("--protocol", choices=("http", "grpc"), default="http")
+    add("--device", default="cpu", help="with torch also cuda:0")
+    add("--encoder", choices=(MINILM, *SIZES), default=MINILM, help="others have random weights")
     options = parser.parse_args()
     ours = next(s for s in systems(options.instances) if s.name == options.system)
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
-        traffic = make_traffic(options.engine, options.mix, 1, Path(temporary))
-        with serve((ours,), options.engine, traffic, options.protocol) as served:
-            for mix in options.mix:
+        traffic = make_traffic(
+            options.engine, options.mix, 1, Path(temporary), encoder=options.encoder
+        )
+        with serve(
+            (ours,), options.engine, traffic, options.protocol, device=options.device
+        ) as served:
+            for mix, concurrency in itertools.product(options.mix, options.concurrency):
                 window = Window(
                     system=ours,
                     mix=mix,
-                    concurrency=options.concurrency,
+                    concurrency=concurrency,
                     offset=0,
                     settle_s=1.0,
                     measure_s=options.seconds,
