@@ -109,7 +109,7 @@ class OnTorch:
 
     def bus(self):
         counts = self.vendor.counts
-        return counts["copy", "uploads"], counts["copy", "downloads"]
+        return counts["upload", ""], counts["download", ""]
 
     def close(self):
         """Nothing is left to see."""

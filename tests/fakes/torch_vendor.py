@@ -111,7 +111,9 @@ class FakeVendor:
 
     Attributes:
         puts_rows: as `Vendor` has it.
-        counts: (what, stream or "") -> how often: allocate, capture, copy, give_back, replay.
+        counts: (what, stream or "") -> how often: allocate, capture, copy, give_back, replay,
+            and of tensors, not of rows' numbers (INT64), whatever the stream: upload, download.
+        copied_bytes: of all copies.
         reserved_bytes: what the driver counts as taken: freed blocks too, until they are given back.
         capture_errors, replay_errors: raised by the next captures, and when replays are due.
         before_wait: called by who waits for an event, before.
@@ -124,6 +126,7 @@ class FakeVendor:
         self.total_bytes = total_bytes
         self.scratch_bytes = scratch_bytes
         self.counts = Counter()
+        self.copied_bytes = 0
         self.capture_errors = []
         self.replay_errors = []
         self.compiled = []
@@ -136,6 +139,7 @@ class FakeVendor:
         self.streams = []
         self.used_bytes = self.reserved_bytes = 0
         self._local = threading.local()
+        self._pinned = set()  # addresses of blocks of host memory
         self._given = {}  # address of a block -> where its stream was when it was given out
 
     def enter(self):
@@ -207,6 +211,7 @@ class FakeVendor:
             raise RuntimeError(f"fake out of memory: tried to allocate {nbytes}")
         self.count("allocate")
         block = torch.full((nbytes,), GARBAGE, dtype=torch.uint8)
+        self._pinned.discard(block.data_ptr())
         self.used_bytes += nbytes
         self.reserved_bytes = max(self.reserved_bytes, self.used_bytes)
         weakref.finalize(block, self._free, nbytes, block.data_ptr())
@@ -221,16 +226,24 @@ class FakeVendor:
 
     def pinned(self, nbytes):
         self.count("allocate")
-        return torch.full((nbytes,), GARBAGE, dtype=torch.uint8)
+        block = torch.full((nbytes,), GARBAGE, dtype=torch.uint8)
+        self._pinned.add(block.data_ptr())
+        return block
 
     def copy(self, target, source):
         stream = self.current()
         self.count("copy", stream)
+        self.copied_bytes += target.nbytes
+        if target.dtype == torch.uint8 and self._on_host(target) != self._on_host(source):
+            self.count("upload" if self._on_host(source) else "download")
         for tensor in (target, source):
             mark = self._given.get(tensor.untyped_storage().data_ptr())
             ready = mark is None or mark.done or mark.stream in {stream, *stream.behind}
             assert ready, "the memory's last user may not be done with it"
         stream.queue(lambda: target.copy_(source))
+
+    def _on_host(self, tensor):
+        return tensor.untyped_storage().data_ptr() in self._pinned
 
     def pick(self, target, source, index):
         self.count("pick", self.current())

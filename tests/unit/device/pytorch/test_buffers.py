@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.config.sequence_batching import State  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.pytorch import capture  # noqa: E402
 from ge_backend.device.pytorch.accelerator import AcceleratorGraph  # noqa: E402
 from ge_backend.device.pytorch.buffers import BoundCopies, TorchMemory, places  # noqa: E402
 from ge_backend.device.pytorch.cuda import open_cuda  # noqa: E402
@@ -185,20 +186,33 @@ def test_a_chip_that_cannot_put_rows_copies_one_after_the_other(load, vendor):
 
 
 @pytest.mark.parametrize("vendor", ["fake"], indirect=True)
-def test_only_row_numbers_cross_the_bus(load, vendor):
+@pytest.mark.parametrize(
+    ("few_bytes", "crossings"),
+    [
+        # x to the graph, the numbers of the rows, y from the graph
+        pytest.param(1 << 18, {("copy", "compute"): 3}, id="few"),
+        pytest.param(
+            0,
+            {("copy", "uploads"): 1, ("copy", "compute"): 3, ("copy", "downloads"): 1},
+            id="many",
+        ),
+    ],
+)
+def test_only_row_numbers_cross_the_bus(load, vendor, monkeypatch, few_bytes, crossings):
     """In a captured graph: x up, y down, and which rows; nothing is allocated."""
+    monkeypatch.setattr(capture, "FEW_BYTES", few_bytes)
     slots = open_states(prepared(load(), 4), state_layout())
     step(slots, [1, 2, 3, 4], [0, 1, 2, 3], starting=[0, 1, 2, 3])
     step(slots, [1, 2, 3, 4], [0, 1, 2, 3])
     before = vendor.counts.copy()
     step(slots, [1, 2, 3, 4], [2, 3, 0, 1])
     assert vendor.counts - before == {
-        ("copy", "uploads"): 1,  # x
-        ("copy", "compute"): 3,  # x to the graph, the numbers of the rows, y from the graph
+        **crossings,
+        ("upload", ""): 1,  # x
+        ("download", ""): 1,  # y
         ("pick", "compute"): 2,
         ("replay", "compute"): 1,
         ("put", "compute"): 2,
-        ("copy", "downloads"): 1,  # y
     }
 
 

@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fakes.torch_vendor import FakeVendor  # noqa: E402
+from ge_backend.device.pytorch import capture  # noqa: E402
 from ge_backend.device.pytorch.capture import PLACES, CapturedShape  # noqa: E402
 from ge_backend.device.pytorch.packing import Packing  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
@@ -15,6 +16,14 @@ from ge_backend.device.pytorch.streams import Streams  # noqa: E402
 SHAPE = (2, 3)
 KINDS = Packing({"x": (torch.float32, SHAPE)})
 ROWS = np.arange(6, dtype=np.float32).reshape(SHAPE)
+
+
+@pytest.fixture(params=["few", "many"], autouse=True)
+def crossing(request, monkeypatch):
+    """Return how many bytes a run's tensors count as: they cross the bus in other streams."""
+    if request.param == "many":
+        monkeypatch.setattr(capture, "FEW_BYTES", 0)
+    return request.param
 
 
 @pytest.fixture
@@ -34,14 +43,33 @@ def captured(streams, call=lambda x: x + 1):
         )
 
 
-def test_a_run_uploads_replays_and_downloads(streams, vendor):
+def test_a_run_uploads_replays_and_downloads(streams, vendor, crossing):
     """Results are those of these inputs, at each run anew."""
     shape = captured(streams)
     for factor in (1, 2, 3):
         result = shape.run({"x": ROWS * factor}, {})
         assert np.array_equal(result["x"], ROWS * factor + 1)
     assert vendor.counts["replay", "compute"] == 3
-    assert vendor.counts["copy", "downloads"] == 3
+    by_themselves = 3 if crossing == "many" else 0
+    assert vendor.counts["copy", "downloads"] == by_themselves
+    assert vendor.counts["copy", "uploads"] == by_themselves + (crossing == "many")
+
+
+def test_first_rows_come_back_alone(streams, vendor, crossing):
+    """The others are not copied; a run after it brings all again."""
+    shape = captured(streams)
+    moved = []
+    for rows in (None, 1):
+        before = vendor.copied_bytes
+        result = shape.run({"x": ROWS}, {}, rows=rows)["x"]
+        assert np.array_equal(result, ROWS[:rows] + 1)
+        moved.append(vendor.copied_bytes - before)
+    copies = 2 if crossing == "many" else 1
+    assert moved[0] - moved[1] == copies * ROWS[1:].nbytes
+    place = np.zeros((1, 3), np.float32)
+    assert shape.run({"x": -ROWS}, {"x": place}, rows=1)["x"] is place
+    assert np.array_equal(place, 1 - ROWS[:1])
+    assert np.array_equal(shape.run({"x": ROWS}, {})["x"], ROWS + 1)
 
 
 def test_it_is_captured_with_valid_values(streams):

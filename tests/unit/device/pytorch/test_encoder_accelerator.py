@@ -94,6 +94,20 @@ def test_rows_are_reduced_on_the_device(tmp_path, load, pooling, reduced):
     np.testing.assert_allclose(found, on_cpu(folder, unequal()), atol=1e-5)
 
 
+def test_only_rows_that_are_there_come_back(folder, load, vendor):
+    """A run has room for an eighth as many rows as tokens, and long texts have far fewer."""
+    graph = load(folder)
+    graph.run(unequal(), {}, exclusive=False)
+    moved = []
+    for lengths in ((12, 12), (16, 8)):
+        before = vendor.copied_bytes
+        graph.run(unequal(lengths), {}, exclusive=False)
+        moved.append(vendor.copied_bytes - before)
+    before = vendor.copied_bytes
+    graph.run(unequal((24,)), {}, exclusive=False)
+    assert moved[0] == moved[1] == vendor.copied_bytes - before + graph._encoder.width * 4
+
+
 @pytest.mark.parametrize("wrong", [1.0, float("nan")])
 def test_what_is_made_ready_is_held_against_what_was_checked(folder, load, monkeypatch, wrong):
     """The check at load has seen the layers as they run eagerly, and all their states."""

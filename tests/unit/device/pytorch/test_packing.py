@@ -61,6 +61,18 @@ def test_neighbours_are_one_part_of_the_block():
     assert list(packing.spans(())) == []
 
 
+def test_first_rows_are_parts_of_their_own():
+    """One for each tensor that has anything."""
+    packing = Packing(
+        {"x": (torch.float32, (4, 3)), "e": (torch.bool, (0, 4)), "n": (torch.int64, (2,))}
+    )
+    assert list(packing.first_rows({"x", "e", "n"}, 2)) == [
+        slice(0, 24),
+        slice(ALIGNMENT, ALIGNMENT + 16),
+    ]
+    assert list(packing.first_rows({"n"}, 1)) == [slice(ALIGNMENT, ALIGNMENT + 8)]
+
+
 def test_rows_of_all_tensors_are_counted():
     """Along their first dimensions; a scalar is one."""
     kinds = {"x": (torch.float32, (4, 3)), "n": (torch.int64, (4,)), "scalar": (torch.int64, ())}

@@ -97,7 +97,7 @@ class OnTorch:
 
     def bus(self):
         counts = self.vendor.counts
-        return counts["copy", "uploads"], counts["copy", "downloads"]
+        return counts["upload", ""], counts["download", ""]
 
     def allocated(self):
         return self.vendor.counts["allocate", ""]

@@ -142,18 +142,31 @@ class AcceleratorGraph(Graph):
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], bound: Bound
     ) -> dict[str, Array]:
         """Run once; see `BoundGraph`."""
+        return self._run(inputs, outputs, bound, None)
+
+    def first_rows(self, inputs: Mapping[str, Array], rows: int) -> dict[str, Array]:
+        """Run once, and return the first rows of each output; the others do not cross the bus."""
+        return self._run(inputs, {}, NOTHING_BOUND, rows)
+
+    def _run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        bound: Bound,
+        rows: int | None,
+    ) -> dict[str, Array]:
         all_inputs = {**inputs, **_stand_ins(bound)}
         captured = self._captured.get(_key(all_inputs))
         with self._errors():
             if captured is not None:
                 self.counts.add(replays=1)
-                return captured.run(inputs, outputs, bound)
+                return captured.run(inputs, outputs, bound, rows)
             self._codec.check(all_inputs)
             self._count_eager(all_inputs)
             with self._streams.computing():
                 results = self._run_eagerly(inputs, bound)
                 return {
-                    name: self._codec.array(name, result.cpu(), outputs.get(name))
+                    name: self._codec.array(name, _first(result, rows).cpu(), outputs.get(name))
                     for name, result in results.items()
                     if name not in bound.hidden
                 }
@@ -300,6 +313,10 @@ def _stand_ins(bound: Bound) -> dict[str, Array]:
         name: np.broadcast_to(np.zeros((), item.dtype.numpy), item.shape)
         for name, item in bound.inputs.items()
     }
+
+
+def _first(result: torch.Tensor, rows: int | None) -> torch.Tensor:
+    return result if rows is None else result[:rows]
 
 
 def _described(inputs: Mapping[str, Array]) -> str:

@@ -1,9 +1,13 @@
 """One set of input shapes, captured: the graph, its fixed buffers, and the places for runs.
 
-A captured graph reads and writes the same addresses at every replay. So that the next run can be
-uploaded while one computes, each run in flight has buffers of its own (`_Place`), on the host and
-on the device, and the compute stream copies between them and the graph's, which costs far less
-than the way over the bus:
+A captured graph reads and writes the same addresses at every replay, and each run in flight has
+buffers of its own (`_Place`). Few bytes cross the bus in the compute stream itself, which costs the
+least calls, and each call into torch may wait for Python's lock:
+
+    compute     pinned ──▶ inputs ─▶ replay ─▶ outputs ──▶ pinned
+
+Many are uploaded while another run computes, and downloaded while the next one does; the compute
+stream copies between the place's memory on the device and the graph's:
 
     uploads     pinned ──▶ place.inputs                     downloads   place.outputs ──▶ pinned
                                 │ event                                      ▲ event
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -30,6 +34,9 @@ __all__ = ["PLACES", "CapturedShape"]
 
 # One run computes while another one is uploaded or downloaded.
 PLACES = 2
+# So many bytes cross the bus in about the time that the calls take which let others compute then:
+# some 10 us at 25 GB/s.
+FEW_BYTES = 1 << 18
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -73,9 +80,8 @@ class CapturedShape:
         # Torch gives memory out again while this stream may still compute with it, and another one
         # is to write there. Source: PyTorch documentation, torch.Tensor.record_stream.
         streams.finish()
-        places[0].upload(example)
-        streams.compute.wait_event(places[0].uploaded)
-        vendor.copy(self._inputs, places[0].inputs)
+        sent = list(inputs.spans(example))
+        self._take(places[0], places[0].upload(example, sent), sent)
         streams.finish()
         work()  # a kernel whose first use were in the capture would be loaded there
         self._graph = streams.capture(work)
@@ -88,25 +94,38 @@ class CapturedShape:
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
         bound: Bound = NOTHING_BOUND,
+        rows: int | None = None,
     ) -> dict[str, Array]:
-        """Run once; see `BoundGraph`. Waits while all places are taken."""
+        """Run once; see `BoundGraph`. Waits while all places are taken.
+
+        With `rows` only the first so many of each output come back.
+        """
         ins, outs = self._packings
         wanted = self._wanted.keys() - bound.hidden
+        sent = list(ins.spans(inputs))
+        received = list(outs.spans(wanted) if rows is None else outs.first_rows(wanted, rows))
+        vendor = self._streams.vendor
         with self._place() as place:
-            place.upload(inputs)
+            given = place.upload(inputs, sent)
             with self._streams.computing():
-                self._streams.compute.wait_event(place.uploaded)
-                vendor = self._streams.vendor
+                self._take(place, given, sent)
                 copies = BoundCopies(vendor, bound, place.numbers)
-                for span in ins.spans(inputs):
-                    vendor.copy(self._inputs[span], place.inputs[span])
                 copies.gather(self._given)
                 self._graph.replay()
                 copies.scatter(self._wanted)
-                for span in outs.spans(wanted):
-                    vendor.copy(place.outputs[span], self._outputs[span])
+                taken = place.taken(received)
+                for span in received:
+                    vendor.copy(taken[span], self._outputs[span])
                 place.computed.record(self._streams.compute)
-            return place.download(wanted, outputs)
+            place.download(received)
+            return place.results(wanted, outputs, rows)
+
+    def _take(self, place: _Place, given: torch.Tensor, spans: Sequence[slice]) -> None:
+        """Queue the inputs' copy from where `upload` says that they are."""
+        if given is place.inputs:
+            self._streams.compute.wait_event(place.uploaded)
+        for span in spans:
+            self._streams.vendor.copy(self._inputs[span], given[span])
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[_Place]:
@@ -143,27 +162,53 @@ class _Place:
         self._arguments = inputs.arrays(self._sent)
         self._results = outputs.arrays(self._received)
 
-    def upload(self, inputs: Mapping[str, Array]) -> None:
-        """Queue these inputs' way to the device; they are read before this returns."""
+    def upload(self, inputs: Mapping[str, Array], spans: Sequence[slice]) -> torch.Tensor:
+        """Return where these inputs are, in which parts: on the host, or on their way from there.
+
+        `uploaded` is recorded in the latter case. They are read before this returns.
+        """
         for name, array in inputs.items():
             np.copyto(self._arguments[name], array, casting="no")
+        if _few(spans):
+            return self._sent
         streams = self._streams
         with streams.copying(streams.uploads):
-            for span in self._packings[0].spans(inputs):
+            for span in spans:
                 streams.vendor.copy(self.inputs[span], self._sent[span])
             self.uploaded.record(streams.uploads)
+        return self.inputs
 
-    def download(self, names: Container[str], outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Wait for these outputs, and return them: in the given arrays where they fit, else new."""
+    def taken(self, spans: Sequence[slice]) -> torch.Tensor:
+        """Return where the compute stream leaves these parts of the outputs."""
+        return self._received if _few(spans) else self.outputs
+
+    def download(self, spans: Sequence[slice]) -> None:
+        """Wait until these parts are on the host."""
+        if _few(spans):
+            self.computed.synchronize()
+            return
         streams = self._streams
         with streams.copying(streams.downloads):
             streams.downloads.wait_event(self.computed)
-            for span in self._packings[1].spans(names):
+            for span in spans:
                 streams.vendor.copy(self._received[span], self.outputs[span])
             self._downloaded.record(streams.downloads)
         self._downloaded.synchronize()
+
+    def results(
+        self, names: Container[str], outputs: Mapping[str, Array], rows: int | None
+    ) -> dict[str, Array]:
+        """Return these outputs, or their first rows: in the given arrays where they fit, else new.
+
+        They have been downloaded.
+        """
         return {
-            name: settled(array, outputs.get(name), lasting=False)
+            name: settled(array if rows is None else array[:rows], outputs.get(name), lasting=False)
             for name, array in self._results.items()
             if name in names
         }
+
+
+def _few(spans: Sequence[slice]) -> bool:
+    moved: int = sum(span.stop - span.start for span in spans)
+    return moved <= FEW_BYTES

@@ -217,8 +217,8 @@ class PackedEncoder:
             return self._head.scores(rows, spans)
         if not self._folder.normalised:
             return rows
-        lengths = np.sqrt((rows**2).sum(1, keepdims=True))
-        normalised: Array = rows / np.maximum(lengths, LEAST_LENGTH)
+        lengths = np.sqrt(np.einsum("rw,rw->r", rows, rows))  # half of the time of `rows**2`
+        normalised: Array = rows / np.maximum(lengths, LEAST_LENGTH)[:, np.newaxis]
         return normalised
 
     def _told(self, hidden: Array) -> Array:

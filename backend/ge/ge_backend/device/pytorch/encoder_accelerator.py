@@ -154,8 +154,9 @@ class DeviceLayers:
         del self._module, self._encoder
 
     def _run(self, tokens: Tokens) -> Array:
-        (found,) = self._graph.run(_inputs(tokens), {}, exclusive=False).values()
-        return found[: len(tokens.ends) - 1 if self.reduced else tokens.count]
+        count = len(tokens.ends) - 1 if self.reduced else tokens.count
+        (found,) = self._graph.first_rows(_inputs(tokens), count).values()
+        return found
 
     def _program(
         self, shown: Callable[[torch.Tensor, Mapping[str, torch.Tensor]], torch.Tensor]

@@ -60,6 +60,12 @@ class Packing:
             if wanted and fields[-1].end > fields[0].begin:
                 yield slice(fields[0].begin, fields[-1].end)
 
+    def first_rows(self, names: Container[str], rows: int) -> Iterator[slice]:
+        """Yield the parts that hold the first rows of these tensors, one for each."""
+        for name, field in self._fields.items():
+            if name in names and (size := field.end - field.begin):
+                yield slice(field.begin, field.begin + size // field.shape[0] * rows)
+
     def arrays(self, block: torch.Tensor) -> dict[str, Array]:
         """Return the tensors in a host block as arrays; views, BF16 as uint16."""
         return {name: _array(tensor) for name, tensor in self.tensors(block).items()}
