@@ -10,8 +10,8 @@ from ge_backend.layout.auto_complete import completed
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 
-def spec(name, dtype, dims, axes):
-    return TensorSpec(name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes)
+def spec(name, dtype, dims, axes, **more):
+    return TensorSpec(name=name, dtype=DATA_TYPES[dtype], dims=dims, axes=axes, **more)
 
 
 IDS = spec("input_ids", "INT64", (-1, -1), ("batch", "sequence"))
@@ -51,6 +51,14 @@ def test_an_encoder_becomes_ragged_and_batched():
         "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [384]}],
         "dynamic_batching": {},
     }
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_what_a_graph_runs_without_need_not_be_sent(batched):
+    """Batched or not; nothing has to be made for that."""
+    extra = spec("extra", "INT64", (-1, -1), ("batch", "sequence"), optional=True)
+    config = complete([IDS, MASK, extra], [OUT if batched else spec("y", "FP32", (1,), ("",))])
+    assert [each["optional"] for each in config["input"]] == [False, batched, True]
 
 
 def test_axes_without_names_follow_no_mask():

@@ -142,6 +142,22 @@ def test_without_ragged_inputs_free_axes_must_match():
     assert layout.outputs[0].axes == (0,)
 
 
+@pytest.mark.parametrize(("parameters", "made"), [({}, ""), ({"generate.x": "zeros"}, "zeros")])
+def test_zeros_are_not_made_for_a_graph_that_runs_without(parameters, made):
+    """They would be staged for nothing; who asks for them has them, and what is sent is padded."""
+    axes = ("batch", "length")
+    types = spec("token_type_ids", (-1, -1), axes, "INT64", optional=True)
+    said = {key.replace("x", types.name): text for key, text in parameters.items()}
+    signature = replace(ENCODER, inputs=(*ENCODER.inputs, types))
+    declared = ragged(types.name, dtype="TYPE_INT64", optional=True)
+    config = config_of(inputs=[IDS, declared], parameters=said)
+    found = by_name(build_layout(config, signature, static_shapes=False).inputs)
+    assert (found[types.name].made, found[types.name].axes) == (made, (0,))
+    undeclared = config_of(inputs=[IDS], parameters=said)
+    found = by_name(build_layout(undeclared, signature, static_shapes=False).inputs)
+    assert (types.name in found) == bool(made)
+
+
 def test_static_shapes_pad_every_free_axis():
     """An engine with static shapes needs buckets for all that is free, ragged or not."""
     signature = graph([spec("x", (-1, -1, -1), ("batch", "h", "w"))], [spec("y", (-1, 8))])

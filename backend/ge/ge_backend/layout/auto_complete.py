@@ -140,7 +140,8 @@ def _input(
     made = {**WELL_KNOWN, **ours.generate}
     mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
     block, axes = _block(spec, batched=batched), _free_axes(spec, ours)
-    block["optional"] = (batched or not spec.dims) and spec.name in made and "" not in axes
+    can_be_made = (batched or not spec.dims) and spec.name in made and "" not in axes
+    block["optional"] = spec.optional or can_be_made
     if batched and mask is not None and axes <= _free_axes(mask, ours) - {""}:
         block["allow_ragged_batch"] = True
     return block

@@ -54,7 +54,7 @@ def opened_signature(
             opened(
                 spec,
                 tensor_named(config.inputs, spec.name),
-                follows=bool(generated_by(config, spec.name)),
+                follows=bool(generated_by(config, spec)),
             )
             for spec in signature.inputs
         ),

@@ -291,7 +291,7 @@ def _used(spec: TensorSpec, config: ModelConfig) -> bool:
     """Whether an input is given to the graph: all but optional ones that nobody declares."""
     described = any(spec.name in block.names for block in config.batch_inputs)
     declared = described or tensor_named(config.inputs, spec.name) is not None
-    return declared or bool(generated_by(config, spec.name)) or not spec.optional
+    return declared or bool(generated_by(config, spec)) or not spec.optional
 
 
 def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
@@ -299,7 +299,7 @@ def _input(spec: TensorSpec, config: ModelConfig) -> InputLayout:
     tensor = tensor_named(config.inputs, spec.name)
     block = next((b for b in config.batch_inputs if spec.name in b.names), None)
     dims, names = _row(spec, config)
-    how, source = generated_by(config, spec.name), ""
+    how, source = generated_by(config, spec), ""
     common = is_common(config, spec)
     if common:
         dims = spec.dims if tensor is None else tensor.graph_dims

@@ -78,12 +78,17 @@ def tensor_named(tensors: Iterable[TensorConfig], name: str) -> TensorConfig | N
     return next((tensor for tensor in tensors if tensor.name == name), None)
 
 
-def generated_by(config: ModelConfig, name: str) -> str:
-    """Return how the backend makes an input that clients need not send, or ""."""
-    tensor = tensor_named(config.inputs, name)
+def generated_by(config: ModelConfig, spec: TensorSpec) -> str:
+    """Return how the backend makes an input that clients need not send, or "".
+
+    Zeros are not made for a graph that runs without, unless config.pbtxt asks for them.
+    """
+    tensor = tensor_named(config.inputs, spec.name)
     if tensor is not None and not tensor.optional:
         return ""
-    return _generator_of(config, name)[0]
+    how = _generator_of(config, spec.name)[0]
+    spared = spec.optional and how == "zeros" and spec.name not in config.generate
+    return "" if spared else how
 
 
 def generator_detail(config: ModelConfig, name: str) -> str:
@@ -99,7 +104,7 @@ def is_common(config: ModelConfig, spec: TensorSpec) -> bool:
     """
     if not config.max_batch_size:
         return not spec.dims
-    how, tensor = generated_by(config, spec.name), tensor_named(config.inputs, spec.name)
+    how, tensor = generated_by(config, spec), tensor_named(config.inputs, spec.name)
     if -1 in spec.dims or how not in ("", *ALIKE):
         return False
     if tensor is None:
@@ -190,7 +195,7 @@ def _check_names(config: ModelConfig, signature: Signature) -> None:
     described = {name for block in config.batch_inputs for name in block.names}
     for spec in signature.inputs:
         declared = tensor_named(config.inputs, spec.name) or spec.name in described
-        if not (declared or generated_by(config, spec.name) or spec.optional):
+        if not (declared or generated_by(config, spec) or spec.optional):
             raise ConfigError(
                 f"the graph's input {spec.name!r} ({spec.describe()}) is not in config.pbtxt; "
                 f"declare it, or let the backend make it with 'generate.{spec.name}'"
@@ -217,7 +222,7 @@ def _check_made(config: ModelConfig, signature: Signature) -> None:
     known = {axis for spec in sent for axis in free_axes(spec)}
     described = {name for block in config.batch_inputs for name in block.names}
     for spec in signature.inputs:
-        if spec in sent or spec.name in described or not generated_by(config, spec.name):
+        if spec in sent or spec.name in described or not generated_by(config, spec):
             continue
         if is_common(config, spec):
             continue
