@@ -58,13 +58,22 @@ def unequal():
     return {"input_ids": np.where(mask, ids, 10**9), "attention_mask": mask}
 
 
+def typed():
+    """The same with types of tokens, as a pair of texts has them."""
+    given = unequal()
+    return given | {"token_type_ids": np.where(given["attention_mask"], given["input_ids"] % 2, 9)}
+
+
 def alone(folder, inputs):
     """What transformers makes of each row by itself: its mean, to unit length."""
     model = transformers.BertModel.from_pretrained(folder).eval()
     means = []
+    rows = torch.from_numpy(inputs["input_ids"])
+    types = torch.from_numpy(inputs.get("token_type_ids", np.zeros_like(inputs["input_ids"])))
     with torch.inference_mode():
-        for ids, count in zip(torch.from_numpy(inputs["input_ids"]), LENGTHS, strict=True):
-            hidden = model(input_ids=ids[None, :count]).last_hidden_state if count else None
+        for ids, own, count in zip(rows, types, LENGTHS, strict=True):
+            told = {"input_ids": ids[None, :count], "token_type_ids": own[None, :count]}
+            hidden = model(**told).last_hidden_state if count else None
             means.append(
                 torch.zeros(model.config.hidden_size) if hidden is None else hidden[0].mean(0)
             )
@@ -73,11 +82,11 @@ def alone(folder, inputs):
 
 @pytest.mark.parametrize("precision", NEAR)
 def test_each_row_is_as_it_is_alone(load, folder, precision):
-    """Whatever lies beside it, and run after run; a row without tokens is 0."""
+    """Whatever lies beside it; types that are not sent are 0, and so is a row without tokens."""
     graph = load(precision)
-    for _ in range(3):
-        (found,) = graph.run(unequal(), {}, exclusive=False).values()
-        np.testing.assert_allclose(found, alone(folder, unequal()), atol=NEAR[precision])
+    for inputs in (unequal(), typed()) * 2:
+        (found,) = graph.run(inputs, {}, exclusive=False).values()
+        np.testing.assert_allclose(found, alone(folder, inputs), atol=NEAR[precision])
 
 
 def test_a_token_outside_of_the_vocabulary_fails_its_run_alone(load, folder):

@@ -1,5 +1,9 @@
 """An imported encoder answers texts, on the real server, as its own library does."""
 
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
@@ -62,13 +66,15 @@ def test_texts_are_embedded_as_transformers_embeds_them(
     assert found.shape == (len(TEXTS), WIDTH)
 
 
-def test_pairs_of_texts_are_scored_as_transformers_scores_them(triton_server, tmp_path):
+@pytest.mark.parametrize("packed", [[], ["--packed"]], ids=["exported", "packed"])
+def test_pairs_of_texts_are_scored_as_transformers_scores_them(triton_server, tmp_path, packed):
     """A query beside each of its documents, in one request; some are cut."""
     import torch
     import transformers
 
     folder = write_checkpoint(tmp_path / "ranker", classifier=True)
-    assert main(["import", str(folder), "--into", str(tmp_path / "models"), "--pairs"]) == 0
+    into = ["--into", str(tmp_path / "models"), "--pairs", *packed]
+    assert main(["import", str(folder), *into]) == 0
     server = triton_server(tmp_path / "models")
     documents = ("snow", "match goal team", "soup and bread " * 20, "")
     given = []
@@ -133,3 +139,53 @@ def test_a_checkpoint_folder_is_a_model(triton_server, tmp_path, pinned, no_such
             with pytest.raises(InferenceServerException, match=reason) as refused:
                 client.infer("scores", [given])
             assert "INVALID_ARGUMENT" in refused.value.status()
+
+
+TYPES = "token_type_ids"
+LINES = {
+    "scores": "",
+    "by_torch": 'parameters { key: "engine" value { string_value: "transformers" } }',
+    "unbatched": "max_batch_size: 0",
+    "bf16": 'parameters { key: "precision" value { string_value: "bf16" } }',
+}
+
+
+def test_a_rankers_folder_takes_types_of_tokens(triton_server, tmp_path):
+    """From those who send them; requests with and without stand beside each other."""
+    import torch
+    import transformers
+
+    folder = write_checkpoint(tmp_path / "ranker", classifier=True)
+    for name, line in LINES.items():
+        shutil.copytree(folder, tmp_path / "models" / name / "1")
+        (tmp_path / "models" / name / "config.pbtxt").write_text(f'backend: "ge" {line}')
+    server = triton_server(tmp_path / "models")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+
+    def expected(ids, types):
+        with torch.inference_mode():
+            return model(torch.from_numpy(ids), token_type_ids=torch.from_numpy(types)).logits
+
+    rows = [np.arange(5, 5 + count, dtype=np.int64)[None] for count in (4, 9, 5, 32, 7) * 3]
+    pairs = [(ids, np.int64(ids > 4 + ids.size // 2)) for ids in rows]
+    cases = [({"input_ids": ids, TYPES: types}, expected(ids, types)) for ids, types in pairs]
+    cases += [({"input_ids": ids}, expected(ids, ids * 0)) for ids in rows]
+
+    with grpcclient.InferenceServerClient(server.grpc) as client, ThreadPoolExecutor(8) as pool:
+
+        def answer(name, tensors):
+            more = {"attention_mask": np.ones_like(tensors["input_ids"])}
+            sent = []
+            for key, values in (tensors | (more if name == "unbatched" else {})).items():
+                sent.append(grpcclient.InferInput(key, values.shape, "INT64"))
+                sent[-1].set_data_from_numpy(values)
+            return client.infer(name, sent).as_numpy("scores")
+
+        for name in LINES:
+            found = pool.map(partial(answer, name), [tensors for tensors, _ in cases])
+            for scores, (_, wanted) in zip(found, cases, strict=True):
+                near = 0.02 if name == "bf16" else 1e-5
+                np.testing.assert_allclose(scores, wanted, atol=near)
+        with pytest.raises(InferenceServerException, match=r"token_type_ids.* 0 to 1") as refused:
+            answer("scores", {"input_ids": rows[0], TYPES: rows[0]})
+        assert "INVALID_ARGUMENT" in refused.value.status()

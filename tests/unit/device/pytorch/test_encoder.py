@@ -1,5 +1,6 @@
 """Checkpoints of random weights, rows end to end, against transformers on each text alone."""
 
+import dataclasses
 from functools import partial
 from itertools import count
 
@@ -19,7 +20,7 @@ from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
 from ge_backend.device.pytorch.encoder_accelerator import DeviceLayers  # noqa: E402
 from ge_backend.device.pytorch.encoder_layers import TorchLayers  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
-from ge_backend.errors import ModelError, Unsupported  # noqa: E402
+from ge_backend.errors import GraphFailed, ModelError, Unsupported  # noqa: E402
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
 SIZES = {"vocab_size": 200, "num_hidden_layers": 3, "max_position_embeddings": 200, **SMALL}
@@ -61,7 +62,7 @@ DECODERS = [
 
 @pytest.fixture(params=["torch", "openvino", "accelerator"])
 def open_encoder(request):
-    """Return how a folder is opened with the layers of an engine: what runs ids and a mask."""
+    """Return how a folder is opened with the layers of an engine: what runs ids, mask and types."""
     engine = TorchLayers
     if request.param == "openvino":
         pytest.importorskip("openvino")
@@ -77,8 +78,8 @@ def open_encoder(request):
         layers = engine(encoder).layers(1, 2)
         encoder.difference(layers)
 
-        def run(ids, mask):
-            return torch.from_numpy(encoder.run(layers, ids.numpy(), mask.numpy()))
+        def run(*given):
+            return torch.from_numpy(encoder.run(layers, *(each.numpy() for each in given)))
 
         return run
 
@@ -237,6 +238,62 @@ def test_a_classifier_gives_the_scores_of_transformers(kind, more, task, open_en
         one = found[row, : LENGTHS[row]] if task == "Token" else found[row]
         torch.testing.assert_close(one, expected, atol=1e-5, rtol=1e-5)
         assert task == "Sequence" or not found[row, LENGTHS[row] :].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("Bert", {}),
+        ("Albert", {"embedding_size": 8}),
+        ("Electra", {}),
+        ("Roberta", {"type_vocab_size": 3}),
+    ],
+)
+def test_of_a_pair_the_second_text_is_told(kind, more, dtype, open_encoder, tmp_path):
+    """As transformers scores it; types that are not sent are 0, and masked ones are nothing."""
+    config = getattr(transformers, f"{kind}Config")(**SIZES | more, initializer_range=0.2)
+    torch.manual_seed(7)
+    model = getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
+    model.save_pretrained(tmp_path)
+    model.set_attn_implementation("eager")
+    ids, mask = batch()
+    types = torch.randint(config.type_vocab_size, ids.shape)
+    run = open_encoder(tmp_path, dtype)
+    near = 1e-5 if dtype == torch.float32 else 0.02
+    for sent in (types, torch.zeros_like(types)):
+        found = run(ids, mask, torch.where(mask == 0, 10**9, sent))
+        with torch.inference_mode():
+            expected = [
+                model.to(dtype)(row[None, :length], token_type_ids=own[None, :length]).logits[0]
+                for row, own, length in zip(ids, sent, LENGTHS, strict=True)
+            ]
+        torch.testing.assert_close(found, torch.stack(expected).float(), atol=near, rtol=near)
+    torch.testing.assert_close(run(ids, mask), found, atol=1e-6, rtol=1e-6)
+    assert (run(ids, mask, types) - found).abs().max() > 2 * near
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 10**9])
+def test_a_type_that_there_is_not_is_refused(wrong, open_encoder, tmp_path):
+    """As a token that is not in the vocabulary is; an accelerator would break."""
+    saved(tmp_path, "bert")
+    ids, mask = batch()
+    run = open_encoder(tmp_path)
+    types = torch.zeros_like(ids)
+    types[1, 2] = wrong
+    with pytest.raises((GraphFailed, IndexError), match="out of range"):
+        run(ids, mask, types)
+
+
+def test_an_engine_that_does_not_tell_types_apart_is_refused(tmp_path):
+    """What is compared at load has all types that the modules take."""
+    saved(tmp_path, "bert", type_vocab_size=4)
+    encoder = PackedEncoder(read_encoder_folder(tmp_path), torch.float32)
+    assert set(encoder.example.types.tolist()) == {0, 1, 2, 3}
+    layers = TorchLayers(encoder).layers(1, 1)
+    encoder.difference(layers)
+    with pytest.raises(Unsupported, match="rows end to end differ from rows alone"):
+        encoder.difference(lambda packed: layers(dataclasses.replace(packed, types=None)))
 
 
 def test_bf16_is_near(open_encoder, tmp_path):

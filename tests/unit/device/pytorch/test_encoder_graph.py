@@ -1,12 +1,14 @@
 """A checkpoint as a graph: what it says of itself, and that it writes where it is told to."""
 
-import logging
+import json
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+from safetensors.numpy import load_file, save_file
 
 from builders.checkpoints import (
     LENGTH,
@@ -37,7 +39,11 @@ def inputs(rows=2, length=5, fill=7):
 
 def test_it_says_what_it_takes_and_gives(graph):
     """Two free axes, the longest text of the folder, one vector per row, and no padding."""
-    assert [spec.name for spec in graph.signature.inputs] == ["input_ids", "attention_mask"]
+    assert [(spec.name, spec.optional) for spec in graph.signature.inputs] == [
+        ("input_ids", False),
+        ("attention_mask", False),
+        ("token_type_ids", True),
+    ]
     (output,) = graph.signature.outputs
     assert (output.name, output.dims) == ("sentence_embedding", (-1, WIDTH))
     assert graph.signature.axis_limits == {"sequence": LENGTH}
@@ -72,11 +78,28 @@ def test_a_token_that_is_not_in_the_vocabulary_fails_the_run(graph):
         graph.run(inputs(fill=200), {}, exclusive=False)
 
 
-@pytest.mark.parametrize(("kind", "told"), [("Bert", True), ("ModernBert", False)])
-def test_a_classifier_tells_that_it_takes_no_kinds_of_tokens(tmp_path, caplog, kind, told):
-    """A ranker of BERT's kind would answer wrongly for a pair, and nobody would know."""
-    caplog.set_level(logging.INFO)
-    folder = write_checkpoint(tmp_path, classifier=True, kind=kind)
+@pytest.mark.parametrize(("kind", "rows"), [("Bert", 1), ("Roberta", 1), ("ModernBert", 2)])
+def test_who_tells_no_types_apart_takes_none(tmp_path, kind, rows):
+    """Neither with one row in the table, as RoBERTa has it, nor where no module looks there."""
+    folder = write_checkpoint(tmp_path, kind=kind)
+    config = json.loads((folder / "config.json").read_text()) | {"type_vocab_size": rows}
+    (folder / "config.json").write_text(json.dumps(config))
+    weights = load_file(folder / "model.safetensors")
+    table = weights.pop("embeddings.token_type_embeddings.weight", None)
+    weights |= {} if table is None else {"embeddings.token_type_embeddings.weight": table[:rows]}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
     source = GraphSource.of(folder / "config.json", threads=1, engine="transformers")
-    CpuDevice().load(source).close()
-    assert ("token_type_ids" in caplog.text) == told
+    graph = CpuDevice().load(source)
+    assert [spec.name for spec in graph.signature.inputs] == ["input_ids", "attention_mask"]
+    graph.close()
+
+
+def test_types_are_told_apart(graph):
+    """Those that are not sent are 0."""
+    types = np.arange(10).reshape(2, 5) % 2
+    told, untold, none = (
+        graph.run({**inputs(), **given}, {}, exclusive=False)["sentence_embedding"]
+        for given in ({"token_type_ids": types}, {"token_type_ids": types * 0}, {})
+    )
+    np.testing.assert_allclose(untold, none, atol=1e-6)
+    assert np.abs(told - none).max(1).min() > 1e-3

@@ -32,24 +32,26 @@ def encoder(tmp_path):
 @pytest.fixture
 def packed():
     mask = (np.arange(max(LENGTHS)) < np.array(LENGTHS)[:, None]).astype(np.int64)
-    return pack_rows(np.arange(mask.size).reshape(mask.shape) % 90, mask)
+    ids = np.arange(mask.size).reshape(mask.shape) % 90
+    return pack_rows(ids, mask, types=ids % 2)
 
 
 def test_pieces_are_whole_rows(encoder, packed):
     """As many as fit, shortest first; a longer one by itself; what is behind them is nobody's."""
     found = list(Pieces(encoder=encoder, most=8, rounded=lambda count: count + 2).of(packed))
     assert [piece.count for piece in found] == [1 + 2 + 3, 4 + 4, 9, 12]
-    ids, positions, rows = (
+    ids, positions, types, rows = (
         np.concatenate([piece.inputs[index][: piece.count] for piece in found])
-        for index in range(3)
+        for index in range(4)
     )
     count = sum(LENGTHS)
     np.testing.assert_array_equal(ids, packed.ids[:count])
     np.testing.assert_array_equal(positions, packed.positions[:count])
+    np.testing.assert_array_equal(types, packed.types[:count])
     np.testing.assert_array_equal(rows, packed.rows)
     for piece in found:
         assert len(piece.inputs[0]) == piece.count + 2
-        assert (piece.inputs[2][piece.count :] == -1).all()
+        assert (piece.inputs[3][piece.count :] == -1).all()
 
 
 def test_what_lies_beside_a_row_changes_nothing(encoder, packed):

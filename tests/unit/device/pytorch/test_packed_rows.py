@@ -22,8 +22,8 @@ MASKS = st.integers(1, 7).flatmap(
 
 
 def packed_of(ids, mask):
-    """Return what `pack_rows` does, as tensors."""
-    packed = pack_rows(ids.numpy(), mask.numpy())
+    """Return what `pack_rows` does, as tensors; the types are twice the ids."""
+    packed = pack_rows(ids.numpy(), mask.numpy(), types=2 * ids.numpy())
     arrays = {
         field.name: torch.from_numpy(value)
         for field in dataclasses.fields(packed)
@@ -44,6 +44,7 @@ def test_every_real_token_is_there_once_and_no_other(drawn):
     assert sorted(packed.ids[:tokens].tolist()) == ids[mask != 0].tolist()
     assert torch.equal(ids[packed.rows, packed.columns[:tokens]], packed.ids[:tokens])
     assert not packed.ids[tokens:].any()
+    assert torch.equal(packed.types, 2 * packed.ids)
     assert sum(count * length for _, count, length in packed.spans) == tokens
     for begin, count, length in packed.spans:
         rows = packed.rows[begin : begin + count * length].view(count, length)

@@ -145,15 +145,15 @@ class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def forward(self, tokens: torch.Tensor, stand: torch.Tensor) -> torch.Tensor:
         """Return FP32 `[R, W]`; see `_inputs`."""
-        hidden: torch.Tensor = self._layers(tokens[0], tokens[1], tokens[2], stand)
+        hidden: torch.Tensor = self._layers(tokens[0], tokens[1], tokens[2], tokens[3], stand)
         return hidden
 
 
 def _inputs(tokens: Tokens) -> tuple[Array, Array]:
-    """Return INT64 `[3, R]`: tokens, positions and places; and `Blocks.stand`."""
+    """Return INT64 `[4, R]`: tokens, positions, types and places; and `Blocks.stand`."""
     given = tokens.inputs.copy()
     blocks = arrange(tokens.ends, given.shape[1])
-    given[2] = blocks.places
+    given[3] = blocks.places
     return given, blocks.stand
 
 

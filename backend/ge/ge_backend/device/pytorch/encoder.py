@@ -19,7 +19,7 @@ import torch
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.encoder_head import Head
 from ge_backend.device.pytorch.packed_rows import PackedRows, pack_rows
-from ge_backend.device.pytorch.pretrained import load_encoder, refusing
+from ge_backend.device.pytorch.pretrained import load_encoder, refusing, token_types
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 
@@ -58,6 +58,7 @@ class PackedEncoder:
         dtype: likewise.
         base: the modules, without a classifier; an engine may change their layers.
         vocabulary: token ids are below.
+        token_types: how many `token_type_ids` tell apart; 1 where the modules take none.
         max_length: the most tokens of a text.
         example: texts that are compared with what the modules computed for each alone.
         width: of the output's last axis.
@@ -77,6 +78,7 @@ class PackedEncoder:
             base = whole.base_model if folder.classifies else whole
             base.config.use_cache = False  # a decoder's, of keys that nothing would ask for
             self.vocabulary = int(base.config.vocab_size)
+            self.token_types = token_types(base)
         self.base = base
         # RoBERTa and its kin count positions from behind this one, which padding has.
         self._padding = padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
@@ -87,14 +89,15 @@ class PackedEncoder:
             allowed[(torch.arange(min(count, folder.max_length)) * 7 + 3) % len(allowed)]
             for count in CHECK_LENGTHS
         ]
-        ids, mask = (
+        kinds = [torch.arange(len(text)) * self.token_types // len(text) for text in texts]
+        ids, mask, types = (
             torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).numpy()
-            for rows in (texts, [torch.ones_like(text) for text in texts])
+            for rows in (texts, [torch.ones_like(text) for text in texts], kinds)
         )
-        self.example = pack_rows(ids, mask, padding)
+        self.example = pack_rows(ids, mask, padding, types)
         with torch.inference_mode(), self.refusing():
             whole.set_attn_implementation("eager")
-            self._expected = [self._alone(whole, text) for text in texts]
+            self._expected = [self._alone(whole, *text) for text in zip(texts, kinds, strict=True)]
         self.reduction = {"cls": "first"}.get(folder.pooling, folder.pooling)
         self._ending = None  # the token that a decoder's head passes over at the end of a text
         if folder.classifies:
@@ -105,7 +108,15 @@ class PackedEncoder:
             self._ending = ending if self.reduction == "last" else None
         self.width = int(self._expected[0].shape[-1])
 
-    def run(self, layers: Layers, ids: Array, mask: Array, *, reduced: bool = False) -> Array:
+    def run(
+        self,
+        layers: Layers,
+        ids: Array,
+        mask: Array,
+        types: Array | None = None,
+        *,
+        reduced: bool = False,
+    ) -> Array:
         """Return FP32 `[B, width]`, or `[B, L, width]` of a folder that gives a vector per token.
 
         Args:
@@ -113,12 +124,13 @@ class PackedEncoder:
             ids: INT64 `[B, L]`.
             mask: INT64 `[B, L]`, not 0 where a token is real. What is not costs nothing, and is 0
                 in an output per token. A row without any token is 0.
+            types: INT64 `[B, L]`, below `token_types`; None: all are 0.
             reduced: the layers give, of each row that has tokens, what `reduction` says: FP32
                 `[B', W]` in the order of the packed rows.
         """
         if self._ending is not None:
             mask = mask * _up_to_last(mask * (ids != self._ending))
-        packed = pack_rows(ids, mask, self._padding)
+        packed = pack_rows(ids, mask, self._padding, types)
         tokens = len(packed.rows)
         shape = ids.shape if self._folder.per_token else ids.shape[:1]
         found = np.zeros((*shape, self.width), np.float32)
@@ -131,6 +143,17 @@ class PackedEncoder:
         rows = hidden if reduced else self.reduced(hidden[:tokens], packed)
         found[packed.owners] = self._of_rows(rows, packed)
         return found
+
+    def hidden(
+        self, ids: torch.Tensor, positions: torch.Tensor, types: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Return what the modules make of tokens end to end: FP `[R, W]` of INT64 `[R]` each."""
+        given = {"input_ids": ids, "position_ids": positions}
+        if types is not None and self.token_types > 1:
+            given["token_type_ids"] = types
+        found = self.base(**{name: tokens.unsqueeze(0) for name, tokens in given.items()})
+        states: torch.Tensor = found.last_hidden_state[0]
+        return states
 
     def difference(self, layers: Layers) -> float:
         """Return how far the example's results are, at most, from each text's alone.
@@ -228,9 +251,10 @@ class PackedEncoder:
         scores: Array = self._head.scores(hidden, [(0, 1, len(hidden))])[0]
         return scores
 
-    def _alone(self, whole: Any, text: torch.Tensor) -> Array:
+    def _alone(self, whole: Any, text: torch.Tensor, types: torch.Tensor) -> Array:
         """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of its scores."""
-        found = whole(input_ids=text.unsqueeze(0))
+        told = {"token_type_ids": types.unsqueeze(0)} if self.token_types > 1 else {}
+        found = whole(input_ids=text.unsqueeze(0), **told)
         own = found.logits if self._folder.classifies else found.last_hidden_state
         alone: Array = own[0].float().numpy()
         return alone

@@ -44,7 +44,13 @@ LEAST_ROW = 8
 # Numbers of tokens per power of two: padding is a tenth on average, and graphs are few.
 STEPS = 4
 # Each input's axis: the last one says where rows begin and end, the one before whose a token is.
-INPUTS = {"input_ids": "tokens", "positions": "tokens", "rows": "tokens", "ends": "ends"}
+INPUTS = {
+    "input_ids": "tokens",
+    "positions": "tokens",
+    "types": "tokens",
+    "rows": "tokens",
+    "ends": "ends",
+}
 
 
 class AcceleratorEncoder(EncoderGraph):
@@ -165,7 +171,7 @@ class DeviceLayers:
         module, told = self._module, self._told
 
         def call(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            hidden = module(tensors["input_ids"], tensors["positions"], tensors[told])
+            hidden = module(*(tensors[name] for name in ("input_ids", "positions", "types", told)))
             return {"shown": shown(hidden, tensors)}
 
         whole, number = DATA_TYPES["INT64"], DATA_TYPES["FP32"]
@@ -223,4 +229,4 @@ def _inputs(tokens: Tokens) -> dict[str, Array]:
 
 def _blank(tokens: int) -> Tokens:
     """Return so many tokens of one row."""
-    return Tokens(inputs=np.zeros((3, tokens), np.int64), count=tokens, ends=np.array([0, tokens]))
+    return Tokens(inputs=np.zeros((4, tokens), np.int64), count=tokens, ends=np.array([0, tokens]))

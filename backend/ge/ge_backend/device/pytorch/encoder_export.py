@@ -92,8 +92,7 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
 
     Raises:
         DeviceUnavailable: torch or transformers is missing.
-        ConfigError: pairs of texts, which this encoder tells apart by `token_type_ids`; or no
-            server would take the copy for an encoder.
+        ConfigError: no server would take the copy for an encoder.
         ModelError, Unsupported: see `PackedEncoder`.
     """
     torch = _imported()
@@ -106,18 +105,14 @@ def copy_checkpoint(checkpoint: EncoderFolder, folder: Path) -> Exported:
             'the folder is; add them, such as ["BertModel"], or import it without --packed'
         )
     encoder = PackedEncoder(checkpoint, torch.float32)
-    if SEGMENTS in _inputs(checkpoint, encoder.base.config):
-        raise ConfigError(
-            f"{checkpoint.folder} tells the texts of a pair apart by {SEGMENTS}, which rows end to "
-            "end have not; import it without --packed"
-        )
     difference = encoder.difference(TorchLayers(encoder).layers(torch.get_num_threads(), 1))
     for file in encoder_files(checkpoint.folder):
         place = folder / file.relative_to(checkpoint.folder)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, place)
     read_encoder_folder(folder)  # as a server does
-    return Exported(width=encoder.width, difference=difference)
+    inputs = _inputs(checkpoint, encoder.token_types)
+    return Exported(width=encoder.width, difference=difference, inputs=inputs)
 
 
 def write_tokenizer(checkpoint: EncoderFolder, path: Path) -> None:
@@ -169,7 +164,7 @@ def _module(checkpoint: EncoderFolder) -> Any:
     """Return the encoder with what comes behind it, in evaluation mode, in FP32."""
     import torch
 
-    from ge_backend.device.pytorch.pretrained import load_encoder
+    from ge_backend.device.pytorch.pretrained import load_encoder, token_types
 
     # Attention written out: of a fused one the exporter makes more nodes, which cost time in ONNX
     # Runtime, most of them to make what nobody reads of a row without tokens a number.
@@ -182,7 +177,7 @@ def _module(checkpoint: EncoderFolder) -> Any:
             super().__init__()
             self.encoder = encoder
             self.vocabulary = int(encoder.config.vocab_size)
-            self.inputs = _inputs(checkpoint, encoder.config)
+            self.inputs = _inputs(checkpoint, token_types(encoder))
 
         def forward(self, input_ids: Any, attention_mask: Any, token_type_ids: Any = None) -> Any:
             given = (input_ids, attention_mask, token_type_ids)
@@ -198,9 +193,8 @@ def _module(checkpoint: EncoderFolder) -> Any:
     return Encoder().eval()
 
 
-def _inputs(checkpoint: EncoderFolder, config: Any) -> tuple[str, ...]:
-    kinds = getattr(config, "type_vocab_size", 0)
-    return (*INPUTS, SEGMENTS) if checkpoint.pairs and kinds > 1 else INPUTS
+def _inputs(checkpoint: EncoderFolder, types: int) -> tuple[str, ...]:
+    return (*INPUTS, SEGMENTS) if checkpoint.pairs and types > 1 else INPUTS
 
 
 def _pooled(hidden: Any, mask: Any, how: str) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,9 +22,7 @@ from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
 __all__ = ["EncoderGraph"]
 
-log = logging.getLogger(__name__)
-
-IDS, MASK = "input_ids", "attention_mask"
+IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 DTYPES = {
     "origin": torch.float32,
     "fp32": torch.float32,
@@ -38,7 +34,8 @@ DTYPES = {
 class EncoderGraph(Graph):
     """A folder of transformers or sentence-transformers; see `PackedEncoder`.
 
-    Inputs INT64 `input_ids`, `attention_mask` [batch, sequence]; one FP32 output, called
+    Inputs INT64 `input_ids`, `attention_mask`, of modules that tell types of tokens apart an
+    optional `token_type_ids` [batch, sequence]; one FP32 output, called
     `sentence_embedding` or `scores` [batch, W], or `token_embeddings` or `token_scores`
     [batch, sequence, W].
 
@@ -73,7 +70,6 @@ class EncoderGraph(Graph):
             layered = engine(self._encoder)
             self._narrow = layered.layers(per_run, max(1, cores.count // per_run))
         self._encoder.difference(self._narrow)
-        _tell_pairs(folder, self._encoder.base.config)
         self._threads = ThreadChoice(
             cores,
             source.threads,
@@ -82,7 +78,7 @@ class EncoderGraph(Graph):
             freeing,
         )
         self._scratch = ScratchTable()
-        self.signature = _signature(folder, self._encoder.width)
+        self.signature = _signature(folder, self._encoder)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Measure this size's scratch; see `Graph.prepare`."""
@@ -109,31 +105,26 @@ class EncoderGraph(Graph):
 
     def _run(self, inputs: Mapping[str, Array], layers: Layers) -> Array:
         try:
-            return self._encoder.run(layers, inputs[IDS], inputs[MASK], reduced=self._reduced)
+            return self._encoder.run(
+                layers, inputs[IDS], inputs[MASK], inputs.get(TYPES), reduced=self._reduced
+            )
         except ENGINE_ERRORS as error:
             raise failure(error, self._path) from error
 
 
-def _signature(folder: EncoderFolder, width: int) -> Signature:
+def _signature(folder: EncoderFolder, encoder: PackedEncoder) -> Signature:
     axes = ("batch", "sequence")
     whole, number = DATA_TYPES["INT64"], DATA_TYPES["FP32"]
-    given = tuple(TensorSpec(name=n, dtype=whole, dims=(-1, -1), axes=axes) for n in (IDS, MASK))
+    names = (IDS, MASK, TYPES) if encoder.token_types > 1 else (IDS, MASK)
+    given = tuple(
+        TensorSpec(name=name, dtype=whole, dims=(-1, -1), axes=axes, optional=name == TYPES)
+        for name in names
+    )
     free = (-1, -1) if folder.per_token else (-1,)
     output = TensorSpec(
         name=folder.output,
         dtype=number,
-        dims=(*free, width),
+        dims=(*free, encoder.width),
         axes=(*axes[: len(free)], ""),
     )
     return Signature(inputs=given, outputs=(output,), axis_limits={"sequence": folder.max_length})
-
-
-def _tell_pairs(folder: EncoderFolder, config: Any) -> None:
-    """Say of a classifier that it may have been trained on pairs, which it cannot be given here."""
-    if folder.output == "scores" and getattr(config, "type_vocab_size", 0) > 1:
-        log.info(
-            "%s: every token counts as one of a first text; would it tell two texts apart by "
-            "token_type_ids, as a ranker does, `ge-backend import --pairs` makes an ONNX file of "
-            "it that takes them",
-            folder.folder,
-        )

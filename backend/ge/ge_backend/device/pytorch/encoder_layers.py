@@ -40,11 +40,10 @@ class TorchLayers:
                 torch.set_num_threads(threads)
             self._rows.spans, self._rows.columns = packed.spans, packed.columns
             ids, positions = map(torch.from_numpy, (packed.ids, packed.positions))
+            types = None if packed.types is None else torch.from_numpy(packed.types)
             with torch.inference_mode():
-                found = self._encoder.base(
-                    input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0)
-                )
-                hidden: Array = found.last_hidden_state[0].float().numpy()
+                found = self._encoder.hidden(ids, positions, types)
+                hidden: Array = found.float().numpy()
             return hidden
 
         return run

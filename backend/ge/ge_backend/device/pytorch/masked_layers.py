@@ -33,7 +33,7 @@ class Tokens:
     """Some whole rows, as the module takes them.
 
     Attributes:
-        inputs: INT64 `[3, R]`: tokens, positions, and whose they are.
+        inputs: INT64 `[4, R]`: tokens, positions, types, and whose they are.
         count: how many of the tokens are real; the rest is nobody's.
         ends: INT64 `[rows + 1]`: where rows begin and end, from 0 to `count`.
     """
@@ -74,12 +74,13 @@ class Pieces:
             begin, end = ends[[0, -1]].tolist()
             count = end - begin
             size = self.rounded(max(count, self.least * len(ends)))
-            inputs = np.zeros((3, size), np.int64)
-            inputs[2] = NOBODY
+            inputs = np.zeros((4, size), np.int64)
+            inputs[3] = NOBODY
             for place, given in zip(
-                inputs, (packed.ids, packed.positions, packed.rows), strict=True
+                inputs, (packed.ids, packed.positions, packed.types, packed.rows), strict=True
             ):
-                place[:count] = given[begin:end]
+                if given is not None:
+                    place[:count] = given[begin:end]
             yield Tokens(inputs=inputs, count=count, ends=ends - begin)
 
     def layers(self, compute: Callable[[Tokens], Array]) -> Layers:
@@ -108,15 +109,21 @@ class Pieces:
         yield first, len(lengths)
 
     def _check(self, packed: PackedRows) -> None:
-        low, high = int(packed.ids.min()), int(packed.ids.max())
-        if low < 0 or high >= self.encoder.vocabulary:
-            raise GraphFailed(
-                f"a token's index out of range: idx={low if low < 0 else high} must be within the "
-                f"inclusive range [0,{self.encoder.vocabulary - 1}]"
-            )
+        _check_index("a token's index", packed.ids, self.encoder.vocabulary)
+        if packed.types is not None:
+            _check_index("a token's type", packed.types, self.encoder.token_types)
         longest, most = int(packed.columns.max()) + 1, self.encoder.max_length
         if longest > most:
             raise GraphFailed(f"a row of {longest} tokens; the model takes {most}")
+
+
+def _check_index(what: str, indices: Array, count: int) -> None:
+    low, high = int(indices.min()), int(indices.max())
+    if low < 0 or high >= count:
+        raise GraphFailed(
+            f"{what} out of range: idx={low if low < 0 else high} must be within the inclusive "
+            f"range [0,{count - 1}]"
+        )
 
 
 class Apart(Protocol):
@@ -154,13 +161,17 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
         # No mask of transformers' is registered for ours: none is made then.
         transformers.AttentionInterface.register(APART_ROWS, _attention)
         encoder.base.set_attn_implementation(APART_ROWS)
-        self._base = encoder.base
+        self._encoder, self._base = encoder, encoder.base
         self._apart: Callable[..., Apart] = apart or masks(encoder.dtype)
 
     def forward(
-        self, ids: torch.Tensor, positions: torch.Tensor, *rows: torch.Tensor
+        self,
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        types: torch.Tensor,
+        *rows: torch.Tensor,
     ) -> torch.Tensor:
-        """Return FP32 `[R, W]` of INT64 `[R]` each: tokens and positions.
+        """Return FP32 `[R, W]` of INT64 `[R]` each: tokens, positions and types.
 
         What is told of rows is what `apart` takes; masks take INT64 `[R]`, whose the tokens are.
         """
@@ -168,11 +179,10 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
         for module in self._base.modules():
             module.ge_apart = apart
         try:
-            found = self._base(input_ids=ids.unsqueeze(0), position_ids=positions.unsqueeze(0))
+            hidden = self._encoder.hidden(ids, positions, types)
         finally:  # it is on the device
             for module in self._base.modules():
                 del module.ge_apart
-        hidden: torch.Tensor = found.last_hidden_state[0]
         return hidden.float()
 
 

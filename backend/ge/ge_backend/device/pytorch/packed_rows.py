@@ -34,6 +34,7 @@ class PackedRows:
     Attributes:
         ids, columns, positions: INT64 `[R]`: the tokens, where in its row each one stood, and what
             the modules count that as; 0 behind T.
+        types: INT64 `[R]`, `token_type_ids`, 0 behind T; None where nobody has sent any.
         rows: INT64 `[T]`, the row that each token belongs to.
         firsts: INT64 `[B']`, where each row that has tokens begins.
         owners: INT64 `[B']`, which row that is.
@@ -47,6 +48,7 @@ class PackedRows:
     firsts: Array
     owners: Array
     spans: Sequence[tuple[int, int, int]]
+    types: Array | None = None
 
 
 class CurrentRows(threading.local):
@@ -56,8 +58,12 @@ class CurrentRows(threading.local):
     columns: Array = np.zeros(0, np.int64)
 
 
-def pack_rows(ids: Array, mask: Array, padding: int | None = None) -> PackedRows:
+def pack_rows(
+    ids: Array, mask: Array, padding: int | None = None, types: Array | None = None
+) -> PackedRows:
     """Return the tokens of INT64 `[B, L]` where a mask of that shape and type is not 0.
+
+    `types` are `token_type_ids`, of that shape and type, too.
 
     In numpy: torch lets go of Python's lock in each of its operations, and then waits for it.
 
@@ -78,6 +84,10 @@ def pack_rows(ids: Array, mask: Array, padding: int | None = None) -> PackedRows
     if padding is not None:
         counted = ids != padding
         packed[2, :tokens] = padding + (counted * counted.cumsum(1))[rows, columns]
+    kinds = None
+    if types is not None:
+        kinds = np.zeros_like(packed[0])
+        kinds[:tokens] = types[rows, columns]
     return PackedRows(
         ids=packed[0],
         columns=packed[1],
@@ -86,6 +96,7 @@ def pack_rows(ids: Array, mask: Array, padding: int | None = None) -> PackedRows
         firsts=(sorted_lengths.cumsum() - sorted_lengths)[there],
         owners=order[there],
         spans=tuple(_spans(sorted_lengths.tolist())),
+        types=kinds,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import re
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from ge_backend.errors import (
     Unsupported,
 )
 
-__all__ = ["UNUSED", "load_encoder", "load_pretrained", "quiet", "refusing"]
+__all__ = ["UNUSED", "load_encoder", "load_pretrained", "quiet", "refusing", "token_types"]
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,13 @@ def load_pretrained(
             more,
         )
     return model.eval().requires_grad_(False)
+
+
+def token_types(model: Any) -> int:
+    """Return how many types of tokens a model tells apart by `token_type_ids`; 1: it takes none."""
+    if "token_type_ids" not in inspect.signature(model.forward).parameters:
+        return 1
+    return int(getattr(model.config, "type_vocab_size", 0) or 1)
 
 
 @contextlib.contextmanager
