@@ -1,6 +1,8 @@
 """Checkpoints of random weights, rows end to end, against transformers on each text alone."""
 
 import dataclasses
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 
@@ -19,6 +21,7 @@ from ge_backend.device.pytorch import slow_bf16  # noqa: E402
 from ge_backend.device.pytorch.encoder import PackedEncoder  # noqa: E402
 from ge_backend.device.pytorch.encoder_accelerator import DeviceLayers  # noqa: E402
 from ge_backend.device.pytorch.encoder_layers import TorchLayers  # noqa: E402
+from ge_backend.device.pytorch.pretrained import load_pretrained  # noqa: E402
 from ge_backend.device.pytorch.streams import Streams  # noqa: E402
 from ge_backend.errors import GraphFailed, ModelError, Unsupported  # noqa: E402
 
@@ -375,6 +378,32 @@ def test_an_encoder_of_no_texts_is_refused(open_encoder, tmp_path):
     transformers.ViTModel(config).save_pretrained(tmp_path)
     with pytest.raises(Unsupported, match=r"does not run it end to end: .* 'vocab_size'"):
         open_encoder(tmp_path)
+
+
+class Slow:
+    """Loads as transformers does: what it makes is of the default type, which it sets."""
+
+    def from_pretrained(self, _folder, dtype, **_):
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            time.sleep(0.05)
+            return torch.nn.Linear(1, 1), {"missing_keys": (), "mismatched_keys": ()}
+        finally:
+            torch.set_default_dtype(before)
+
+
+def test_models_that_load_at_once_have_each_its_own_type(tmp_path):
+    """Weights were of both types, and torch kept on with one that nobody had asked for."""
+    dtypes = [torch.float32, torch.bfloat16] * 2
+    usual = torch.get_default_dtype()
+    try:
+        with ThreadPoolExecutor(len(dtypes)) as pool:
+            models = list(pool.map(partial(load_pretrained, Slow(), tmp_path), dtypes))
+        assert [model.weight.dtype for model in models] == dtypes
+        assert torch.get_default_dtype() == usual
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def test_weights_that_nothing_computes_with_are_told(tmp_path, caplog):

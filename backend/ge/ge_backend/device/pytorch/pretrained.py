@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ MOST_NAMES = 5
 LEFT_OUT = re.compile(
     r"^(cls|sop_classifier|lm_head|head|decoder|\w*predictions|generator_\w+|vocab_\w+)\.|pooler|position_ids"
 )
+
+# While it loads, transformers sets torch's default type, which all threads have in common.
+# Source: transformers 5, modeling_utils.py, `local_torch_dtype`.
+_LOADING = threading.Lock()
 
 
 def load_encoder(folder: EncoderFolder, dtype: torch.dtype, **options: Any) -> Any:
@@ -73,7 +78,7 @@ def load_pretrained(
     Raises:
         ModelError: the weights are not those that the architecture has.
     """
-    with quiet():
+    with _LOADING, quiet():
         model, loading = auto.from_pretrained(
             folder,
             dtype=dtype,
