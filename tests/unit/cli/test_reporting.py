@@ -70,6 +70,20 @@ def test_such_a_place_is_told_before_anything_is_watched(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("trace", ["both", "./x/../both", "link"])
+def test_page_and_trace_in_one_file_are_refused(watched, tmp_path, ge_backend, trace):
+    """One would be written over the other, whatever the two call it."""
+    (tmp_path / "x").mkdir()
+    (tmp_path / "link").symlink_to("both")
+    code, _, stderr = ge_backend(
+        "report", "--output", tmp_path / "both", "--trace", f"{tmp_path}/{trace}"
+    )
+    assert code == 2
+    assert f"--output and --trace are one file, {tmp_path / 'both'}" in stderr
+    assert watched == []
+    assert not (tmp_path / "both").exists()
+
+
 @pytest.mark.parametrize("seconds", ["0", "-1", "1e9", "soon"])
 def test_a_time_that_makes_no_sense_is_refused(seconds, capsys):
     """Before anything is watched."""

@@ -59,6 +59,8 @@ def _run(arguments: argparse.Namespace) -> int:
     _check_place(arguments.output, "--output")
     if arguments.trace:
         _check_place(arguments.trace, "--trace")
+        if arguments.trace.resolve() == arguments.output.resolve():
+            raise ConfigError(f"--output and --trace are one file, {arguments.output}; name two")
     try:
         recording = record(arguments.url, arguments.seconds, _say)
     finally:
