@@ -5,8 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 
 from builders.graphs import plus_one, write_model
+from builders.hosted_ensembles import RIGHT, WRONG, write_hosted
 from ge_backend.cli.main import main
 
 
@@ -50,3 +53,18 @@ def test_a_model_with_instances_on_gpus_is_named_where_there_are_none(
         "FAIL  model   on_gpu             its instance_group says KIND_GPU"
         in capsys.readouterr().out
     )
+
+
+def test_the_host_refuses_the_ensembles_that_are_called_wrong_and_no_others(
+    triton_server, tmp_path
+):
+    """What the command says of them it has from no server."""
+    server = triton_server(
+        write_hosted(tmp_path / "models"), arguments=("--model-control-mode=explicit",)
+    )
+    with grpcclient.InferenceServerClient(server.grpc) as client:
+        for name in RIGHT:
+            client.load_model(name)
+        for name in WRONG:
+            with pytest.raises(InferenceServerException, match=name):
+                client.load_model(name)

@@ -66,7 +66,7 @@ def test_steps_are_found_beside_the_ensemble(repository, version, served):
     found = read(repository, ensemble(version))
     assert [step.model for step in found.dag.steps] == ["first", "second"]
     assert [folder.version for folder in found.folders] == [served, "1"]
-    check_members(found, own(found), configs(found))
+    check_members(found.dag, own(found), configs(found))
 
 
 def test_what_leads_only_to_outputs_that_are_left_out_is_no_step(repository):
@@ -114,7 +114,7 @@ def test_an_output_that_a_step_does_not_have_is_refused(repository):
     """What it has is listed."""
     found = read(repository, ensemble(output="z"))
     with pytest.raises(ConfigError, match="step 'first' has no output 'z'; it has y"):
-        check_members(found, own(found), configs(found))
+        check_members(found.dag, own(found), configs(found))
 
 
 def test_an_input_that_nobody_gives_is_refused(repository):
@@ -123,7 +123,7 @@ def test_an_input_that_nobody_gives_is_refused(repository):
     first, second = configs(found)
     needy = replace(first, inputs=tuple(replace(i, optional=False) for i in first.inputs))
     with pytest.raises(ConfigError, match="step 'first' needs its input 'o'"):
-        check_members(found, own(found), [needy, second])
+        check_members(found.dag, own(found), [needy, second])
 
 
 def test_ends_that_differ_are_refused(repository):
@@ -134,11 +134,11 @@ def test_ends_that_differ_are_refused(repository):
     with pytest.raises(
         ConfigError, match=r"'y' of step 'first' .* does not fit 'x' of step 'second'"
     ):
-        check_members(found, own(found), [first, wide])
+        check_members(found.dag, own(found), [first, wide])
     one = tuple(replace(o, dims=(1,), graph_dims=(1,)) for o in own(found).outputs)
     short = replace(own(found), outputs=one)
     with pytest.raises(ConfigError, match="does not fit 'Y' of the ensemble's output"):
-        check_members(found, short, [first, second])
+        check_members(found.dag, short, [first, second])
 
 
 def test_a_declared_tensor_that_the_ensemble_does_not_have_is_refused(repository):
@@ -146,10 +146,10 @@ def test_a_declared_tensor_that_the_ensemble_does_not_have_is_refused(repository
     found = read(repository, ensemble())
     other = replace(own(found), outputs=tuple(replace(o, name="W") for o in own(found).outputs))
     with pytest.raises(ConfigError, match=r"'W'.* which no step of ensemble 'e' writes"):
-        check_members(found, other, configs(found))
+        check_members(found.dag, other, configs(found))
     nothing = replace(own(found), inputs=())
     with pytest.raises(ConfigError, match="'X', which"):
-        check_members(found, nothing, configs(found))
+        check_members(found.dag, nothing, configs(found))
 
 
 def test_the_ensembles_own_reshape_has_been_done(repository):
@@ -161,4 +161,4 @@ def test_the_ensembles_own_reshape_has_been_done(repository):
         inputs=tuple(replace(i, dims=(1, 2)) for i in both.inputs),
         outputs=tuple(replace(o, dims=(2, 1)) for o in both.outputs),
     )
-    check_members(found, reshaped, configs(found))
+    check_members(found.dag, reshaped, configs(found))

@@ -53,22 +53,26 @@ def read_ensemble(repository: Path, name: str) -> Ensemble:
     return Ensemble(dag=dag, document=document, folders=folders)
 
 
-def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelConfig]) -> None:
+def check_members(dag: Dag, own: ModelConfig, steps: Sequence[ModelConfig | None]) -> None:
     """See that both ends of every tensor agree.
 
     Args:
-        ensemble: what was read.
+        dag: the ensemble.
         own: the ensemble's configuration: its inputs and outputs are ends as well.
-        steps: the completed configurations of the steps, in their order.
+        steps: the completed configurations of the steps, in their order; of None nothing is known.
 
     Raises:
         ConfigError: a name, type or size does not fit; both ends are named.
     """
-    dag = ensemble.dag
-    writers = {tensor.name: _own("the ensemble's input", tensor, own) for tensor in own.inputs}
+    writers: dict[str, Port | None] = {
+        tensor.name: _own("the ensemble's input", tensor, own) for tensor in own.inputs
+    }
     readers: list[tuple[str, Port]] = []
     for step, config in zip(dag.steps, steps, strict=True):
         owner = f"step {step.model!r}"
+        if config is None:
+            writers |= dict.fromkeys(step.outputs.values())
+            continue
         for name, tensor in step.inputs.items():
             readers.append((tensor, _declared(owner, "input", name, config)))
         for name, tensor in step.outputs.items():
@@ -81,7 +85,7 @@ def check_members(ensemble: Ensemble, own: ModelConfig, steps: Sequence[ModelCon
                 f"{reader.describe()} takes {tensor!r}, which no step of ensemble {dag.name!r} "
                 "writes and no input of this model is; declare the ensemble's inputs and outputs"
             )
-    check_ports((writers[tensor], reader) for tensor, reader in readers)
+    check_ports((writer, reader) for tensor, reader in readers if (writer := writers[tensor]))
 
 
 def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelFolder:

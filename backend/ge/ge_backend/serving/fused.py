@@ -75,7 +75,7 @@ def open_fused(
     ensemble = whole.leading_to([tensor.name for tensor in config.outputs])
     dag = ensemble.dag
     steps = _configured(ensemble, config)
-    check_members(ensemble, config, steps)
+    check_members(dag, config, steps)
     pipelines: list[Pipeline] = []
     learners: list[Learner] = []
     with contextlib.ExitStack() as opened:

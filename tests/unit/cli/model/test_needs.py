@@ -1,8 +1,11 @@
 import pytest
 
+from builders.hosted_ensembles import ensemble, step
 from ge_backend.cli.model.needs import read_needs
 from ge_backend.config.engine_table import ENGINES
 from ge_backend.device import engines
+
+FUSED = 'backend: "ge" parameters { key: "fuse" value { string_value: "chain" } }'
 
 
 @pytest.fixture
@@ -81,15 +84,27 @@ def test_an_npu_compiles_onnx_and_runs_torch_with_torch_npu(add, tmp_path):
 
 def test_models_of_others_and_fused_ensembles_need_nothing_of_their_own(add, tmp_path):
     """The steps of a fused ensemble are models beside it."""
-    fuse = 'parameters { key: "fuse" value { string_value: "chain" } }'
     add("python", "model.py", 'backend: "python"')
-    add("chain", "README", 'platform: "ensemble"')
-    add("fused", "README", f'backend: "ge" {fuse}')
+    add("plain", "model.onnx", on("cpu"))
+    add("chain", "README", ensemble())
+    add("fused", "README", FUSED)
 
     needs = read_needs(tmp_path, {})
 
-    assert (needs.devices, needs.engines, needs.broken) == ({}, {}, {})
+    assert (needs.devices, needs.broken) == ({"cpu": ("plain",)}, {})
+    assert needs.engines == {"onnxruntime": ("plain",)}
     assert needs.others == {"python": "python"}
+
+
+def test_an_ensemble_that_cannot_be_is_told(add, tmp_path):
+    """The host's own, and one that is fused."""
+    add("chain", "README", ensemble(step(takes="x: Z")))
+    add("fused", "README", FUSED)
+
+    broken = read_needs(tmp_path, {}).broken
+
+    assert "takes tensor 'Z', which nobody writes" in broken["chain"]
+    assert "takes tensor 'Z', which nobody writes" in broken["fused"]
 
 
 def test_a_model_that_brings_its_backend_needs_none_of_the_server(add, tmp_path):

@@ -15,6 +15,8 @@ from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.device.engines import preferred
 from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.device.files.model_file import find_model_file
+from ge_backend.ensemble.hosted import check_hosted
+from ge_backend.ensemble.members import read_ensemble
 from ge_backend.errors import ConfigError, GeError, ModelError
 from ge_backend.serving.connect import AUTO
 from ge_backend.serving.engine_choice import described_choice
@@ -74,15 +76,14 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
             _check_name(folder)
             backend = backend_of(folder)
             if backend != BACKEND:
-                # Where a model may have its own: core r24.10 src/backend_model.cc, search_paths.
-                if backend and not any(folder.rglob("libtriton_*.so")):
-                    others[folder.name] = backend
+                others |= _of_others(folder, backend)
                 continue
             model = read_folder(folder)
             gpu += _on_gpus(model)
             config = model.config(environment)
             if config.fuse:
-                continue  # its steps lie beside it
+                read_ensemble(repository, config.fuse)  # its steps lie beside it
+                continue
             engine = _engine(model.directory, config)
             for device in config.placement.devices:
                 devices.setdefault(device, []).append(folder.name)
@@ -103,6 +104,20 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
         broken=broken,
         gpu=tuple(gpu),
     )
+
+
+def _of_others(folder: Path, backend: str) -> dict[str, str]:
+    """Return the backend that a model needs, by its name: not one that lies in its own folder.
+
+    Where that may lie: core r24.10 src/backend_model.cc, search_paths.
+
+    Raises:
+        ConfigError: it is an ensemble that the host would refuse.
+    """
+    if not backend:
+        check_hosted(folder)
+        return {}
+    return {} if any(folder.rglob("libtriton_*.so")) else {folder.name: backend}
 
 
 def _check_name(folder: Path) -> None:
