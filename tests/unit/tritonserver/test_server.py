@@ -231,6 +231,23 @@ def test_interrupting_once_asks_and_twice_kills(build):
         running.stop()
 
 
+def test_one_that_was_asked_to_end_and_does_not_is_killed(build, monkeypatch):
+    """After its exit timeout and some grace: nobody may be there to ask a second time."""
+    monkeypatch.setattr(server, "GRACE_S", 0.2)
+    running = build("deaf", exit_timeout_s=0)
+    running.start()
+    rescue = threading.Timer(20, running.interrupt)  # the second time
+    rescue.start()
+    try:
+        running.interrupt()
+        begin = time.monotonic()
+        assert running.wait() == 128 + signal.SIGKILL
+        assert time.monotonic() - begin < 10
+    finally:
+        rescue.cancel()
+        running.stop()
+
+
 def test_an_interrupt_while_it_starts_ends_the_waiting(build, tmp_path):
     """Stopping is not a failure to start."""
     unready, log = build("never ready"), tmp_path / "server.log"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import signal
@@ -130,10 +129,16 @@ class TritonServer:
             self._process.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
 
     def wait(self) -> int:
-        """Wait for the server to end by itself; return its exit code, 128 + n for signal n."""
-        # With a limit it looks now and then: the kernel may give a signal to another thread, and
-        # what handles it, which runs in the main one, would wait for the server as well.
-        code = self._running().wait(math.inf)
+        """Wait for the server to end by itself; return its exit code, 128 + n for signal n.
+
+        One that is asked to end is killed where it does not.
+        """
+        # It looks now and then: the kernel may give a signal to another thread, and what handles
+        # it, which runs in the main one, would wait for the server as well.
+        process = self._running()
+        while process.poll() is None and not self._stopping:
+            time.sleep(POLL_S)
+        code = self._end(process)
         return 128 - code if code < 0 else code
 
     def stop(self) -> None:
@@ -142,13 +147,17 @@ class TritonServer:
             return
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(self.options.exit_timeout_s + GRACE_S)
-            self._process.kill()
-            self._process.wait()
+            self._end(self._process)
             _see_off(self._directory.run)
         self._directory.remove()
         self._directory = None
+
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        """Return the code of a server that has been asked to end, killed where it hangs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self.options.exit_timeout_s + GRACE_S)
+        process.kill()
+        return process.wait()
 
     def log_tail(self, lines: int = TAIL_LINES) -> str:
         """Return the last lines that this start has logged; "" where there is no log file."""
