@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import time
 import urllib.request
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,6 +30,7 @@ from builders.scheduled import HELD, Scheduled, write_held
 from fakes.null_device import EXECUTORS
 from ge_backend.cli import health
 from ge_backend.cli.main import main
+from ge_backend.cli.serve import MOST_FILES
 from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
 from ge_backend.tritonserver.healer import PERIOD_S
 from ge_backend.tritonserver.options import KEY_HEADER
@@ -221,6 +224,18 @@ def test_sigterm_to_all_processes_at_once_ends_in_order_what_is_under_way(served
     assert serve.end() == 0
     assert "is gone" not in serve.printed
     serve.assert_nothing_left()
+
+
+def test_the_server_may_open_as_many_files_as_the_hard_limit_allows(served, repository):
+    """Clients use up the usual 1024, and then the host logs a line for each try to take one more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (256, most))
+    serve = served("--model-repository", repository, *PORTS, preexec_fn=few)
+    serve.ready()
+    assert psutil.Process(serve.server_pid()).rlimit(psutil.RLIMIT_NOFILE) == (
+        min(most, MOST_FILES),
+        most,
+    )
 
 
 def test_a_second_signal_ends_it_at_once(served, repository):
