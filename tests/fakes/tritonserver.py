@@ -33,7 +33,7 @@ def main():
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[1:])
     print("fake server", " ".join(sys.argv[1:]), flush=True)
     print("cwd", Path.cwd(), list(Path.cwd().iterdir()), flush=True)
-    for name in ("GE_PYTHON", "GE_LIBRARY_PATH", "LD_LIBRARY_PATH", "PATH", "GE_DEVICE"):
+    for name in ("LD_LIBRARY_PATH", "PATH", *(name for name in os.environ if name[:3] == "GE_")):
         print(name, os.environ.get(name), flush=True)
     if FAULT == "misreads":
         print("[libprotobuf ERROR text_format.cc:337] Error parsing text-format X: 3:1: Expected y")

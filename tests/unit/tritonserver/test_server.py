@@ -323,6 +323,28 @@ def test_the_users_own_settings_for_executors_stay(build):
     assert "GE_LIBRARY_PATH /cann\n" in log
 
 
+def test_settings_that_name_files_mean_those_of_the_folder_it_is_started_in(
+    build, monkeypatch, tmp_path
+):
+    """Its own folder is empty, and goes with it: what is kept there would be lost."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GE_ACL_CONFIG", "acl.json")
+    monkeypatch.setenv("GE_VLLM_PYTHON", "python3.12")  # is looked for on PATH
+    with build(environment={"GE_PYTHON": "venv/bin/python", "GE_CACHE_DIR": "kept"}) as running:
+        log = running.log_tail()
+    assert f"GE_PYTHON {tmp_path}/venv/bin/python\n" in log
+    assert f"GE_CACHE_DIR {tmp_path}/kept\n" in log
+    assert f"GE_ACL_CONFIG {tmp_path}/acl.json\n" in log
+    assert "GE_VLLM_PYTHON python3.12\n" in log
+
+
+@pytest.mark.parametrize("cache", ["off", "", "/var/cache/ge"])
+def test_a_cache_that_is_no_name_of_a_file_there_stays(build, cache):
+    """It may be turned off."""
+    with build(environment={"GE_CACHE_DIR": cache}) as running:
+        assert f"GE_CACHE_DIR {cache}\n" in running.log_tail()
+
+
 def test_a_killed_server_is_cleaned_up_after(build):
     """Its code says so."""
     with build() as running:

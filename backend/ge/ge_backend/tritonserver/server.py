@@ -32,6 +32,9 @@ POLL_S = 0.05
 GRACE_S = 10.0
 FAMILY_GRACE_S = 5.0
 TAIL_LINES = 40
+# What names files, and what names programs, which without a slash are looked for on PATH.
+FILES = ("GE_CACHE_DIR", "GE_ACL_CONFIG")
+PROGRAMS = ("GE_PYTHON", "GE_VLLM_PYTHON")
 # What protobuf says of a config.pbtxt, with line and column; the host's next line has the file.
 MISREAD = "Error parsing text-format"
 # What getopt_long(3) says of a flag; the host prints all it knows behind it, some 400 lines.
@@ -227,7 +230,7 @@ class TritonServer:
         environment["PATH"] = os.pathsep.join(binaries)
         if not site.ENABLE_USER_SITE:
             environment["PYTHONNOUSERSITE"] = "1"
-        return environment
+        return environment | _anchored(environment)
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self.options.start_timeout_s
@@ -263,6 +266,16 @@ class TritonServer:
         # The metrics port opens last, some 40 ms after HTTP says ready.
         metrics = ServerApi(self.options.local_host, self.options.metrics_port)
         return self.options.api.is_ready() and metrics.answers("/metrics")
+
+
+def _anchored(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name files, as the server finds these from its own folder."""
+    given = {name: environment.get(name, "") for name in (*FILES, *PROGRAMS)}
+    return {
+        name: str(Path(path).absolute())
+        for name, path in given.items()
+        if os.sep in path or (name in FILES and path not in {"", "off"})
+    }
 
 
 def _reason(line: str) -> str:
