@@ -525,6 +525,8 @@ def test_the_cache_can_be_moved_and_turned_off():
     assert machine(GE_CACHE_DIR="/c").cache_dir == Path("/c")
     assert machine(XDG_CACHE_HOME="/x").cache_dir == Path("/x/ge-backend")
     assert machine().cache_dir == Path.home() / ".cache" / "ge-backend"
+    # https://specifications.freedesktop.org/basedir-spec/latest/: a relative path is to be ignored.
+    assert machine(XDG_CACHE_HOME="x").cache_dir == machine().cache_dir
 
 
 @pytest.mark.parametrize("home", ["/", None])

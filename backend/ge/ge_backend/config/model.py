@@ -520,8 +520,9 @@ def _cache_dir(text: str, environment: Mapping[str, str]) -> Path | None:
         return None
     if text:
         return Path(text)
-    if environment.get("XDG_CACHE_HOME"):
-        return Path(environment["XDG_CACHE_HOME"]) / "ge-backend"
+    shared = Path(environment.get("XDG_CACHE_HOME", ""))
+    if shared.is_absolute():
+        return shared / "ge-backend"
     home = _home()
     return None if home is None else home / ".cache" / "ge-backend"
 
