@@ -119,6 +119,26 @@ def test_a_stream_that_was_closed_takes_what_is_written(closed, out):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_what_is_started_finds_a_closed_stream_open(tmp_path, closed):
+    """A server took a stub's shared memory for its stdout, and wrote its tables into that."""
+    look = (
+        "import os, pathlib\n"
+        "found = [os.path.exists(f'/proc/self/fd/{n}') for n in range(3)]\n"
+        f"pathlib.Path({str(tmp_path / 'found')!r}).write_text(str(found))"
+    )
+    start = (
+        "import subprocess, sys\n"
+        "from ge_backend.cli import main, preset\n"
+        f"preset.preset = lambda _: subprocess.call([sys.executable, '-c', {look!r}])\n"
+        "sys.exit(main.main(['preset', 'models/m', 'throughput']))"
+    )
+    command = f'exec "$0" -c "$1" {closed}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, start], check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "found").read_text() == "[True, True, True]"
+
+
 def test_a_command_can_ask_what_a_closed_stream_is(monkeypatch):
     """As `report` does, which shows on stderr how it goes."""
     monkeypatch.setattr(sys, "stderr", None)

@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from ge_backend.cli import (
     buckets,
@@ -83,11 +82,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_closed() -> None:
-    """Let what is written to a closed stream (`2>&-`) go nowhere: `print` would write to stdout."""
-    for name in ("stdout", "stderr"):
+    """Let what is written to a closed stream (`2>&-`) go nowhere: `print` would write to stdout.
+
+    What is started, too, has a stream in its place, and no other file that it would write into.
+    """
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
-            setattr(sys, name, nowhere)
+            nowhere = os.open(os.devnull, os.O_RDWR)  # takes the first number that is free
+            os.set_inheritable(nowhere, True)
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
 
 
 def _nobody_reads() -> bool:
