@@ -457,6 +457,17 @@ def test_one_header_with_a_key_for_each_group_is_served_and_healthy(
     assert main(["health", "--ready", "--http", urls["http"], *mine]) == 0
 
 
+def test_it_loads_a_model_anew_where_nobody_reads_what_it_says(served, repository):
+    """As behind a `tee` that has ended, or with a log on a full disk."""
+    serve = served("--model-repository", repository, *PATIENT)
+    serve.ready()
+    serve.process.stdout.close()
+    kill_a_stub(serve)
+    serve.process.terminate()
+    assert serve.process.wait(LIMIT_S) in {0, 1}  # as the server's end after a stub's
+    serve.assert_nothing_left()
+
+
 def kill_a_stub(serve: Served) -> None:
     """Kill the only stub, and wait until there is another one."""
     (dead,) = stubs_of(serve.server_pid())

@@ -232,7 +232,9 @@ def _tell_of_signal(number: int) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"ge-backend: {text}", file=sys.stderr, flush=True)
+    """Tell people, if anybody reads it and there is room: what is said is about to be done."""
+    with contextlib.suppress(OSError):
+        print(f"ge-backend: {text}", file=sys.stderr, flush=True)
 
 
 def _announce(server: TritonServer, seconds: float) -> None:
