@@ -15,6 +15,7 @@ from ge_backend.device.preprocess.guide import WHITE, open_guides
 from ge_backend.errors import InvalidRequest, Unsupported
 
 END = 0
+HUGE = "([ab]*a[ab]{18}|b)*c"  # nearly every letter is a state of its own
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +149,53 @@ def test_a_token_that_does_not_fit_is_told_with_the_next_mask(compiled, tokenize
     assert not guide.complete
     with pytest.raises(InvalidRequest, match="guided_choice cannot be kept to"):
         guide.mask()
+
+
+@pytest.fixture
+def narrow(tokenizer, folder, monkeypatch):
+    """Return what makes guides of HUGE, which are beyond their limits after some hundred letters."""
+    monkeypatch.setattr("ge_backend.device.preprocess.guide.MOST_STATES", 500)
+    made = open_guides(folder / "tokenizer.json", VOCABULARY, (END,))
+    return lambda: made(Structure(StructureKind.REGEX, HUGE)).fork()
+
+
+def letters(tokenizer, seed, count=600):
+    """Return tokens of so many letters that HUGE may have."""
+    drawn = np.random.default_rng(seed).integers(2, size=count).tolist()
+    return [ids(tokenizer, "ab")[one] for one in drawn]
+
+
+def write(guide, tokens):
+    for token in tokens:
+        guide.advance(token)
+        guide.mask()
+
+
+def exhaust(guide, tokens):
+    """Let a text take tokens until its structure is beyond its limits."""
+    with pytest.raises(InvalidRequest, match="guided_regex cannot be kept to: lexer error: too m"):
+        write(guide, tokens)
+
+
+def test_a_text_beyond_the_limits_fails_alone(narrow, tokenizer):
+    """Others of the same structure go on, and others begin, however often that happens."""
+    for seed in range(3):
+        neighbour = narrow()
+        before = letters(tokenizer, seed + 10, 30)
+        for token in before:
+            neighbour.advance(token)
+        exhaust(narrow(), letters(tokenizer, seed))
+        assert allowed(neighbour) == allowed(narrow(), before)
+
+
+def test_a_text_may_be_whole_behind_the_limits_of_others(narrow, tokenizer):
+    """Its last token ends it as if it were alone."""
+    guide = narrow()
+    exhaust(narrow(), letters(tokenizer, 1))
+    for token in ids(tokenizer, "bc"):
+        assert not guide.complete
+        guide.advance(token)
+    assert guide.complete
 
 
 def test_white_space_comes_to_an_end(compiled, tokenizer):

@@ -7,7 +7,7 @@ that whoever generates meanwhile goes on. Source: llguidance 1.9.1, `_lib.pyi`.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ge_backend.device.failures import reason
-from ge_backend.device.language.structure import CompileStructure, Structure, StructureKind
+from ge_backend.device.language.structure import CompileStructure, Guide, Structure, StructureKind
 from ge_backend.errors import InvalidRequest, Unsupported
 from ge_backend.tensors import Array
 
@@ -23,7 +23,8 @@ __all__ = ["GrammarGuide", "open_guides"]
 
 EXTRA = "pip install 'triton-ge-backend[structure]'"
 KEPT = 32  # compiled structures that are kept for the next request with the same one
-# Each state takes 1 to 2 kB, and every text has its own: 40 MB at most, of the library's 500.
+# Each state takes 1 to 2 kB, and all texts of a structure share them: 40 MB at most, of the
+# library's 500.
 MOST_STATES = 20_000
 # Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
 # model may write white space for ever.
@@ -59,20 +60,36 @@ def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> Compi
         known = llguidance.LLTokenizer(text, n_vocab=max(tokens, vocabulary), eos_token=ends)
     except ValueError as error:
         return partial(_refuse, f"cannot be had with this tokenizer: {reason(error)}")
-    return lru_cache(KEPT)(partial(_compile, llguidance, known))
+    kept = lru_cache(KEPT)(partial(_compile, llguidance, known))
+
+    def compile_structure(structure: Structure) -> Guide:
+        guide = kept(structure)
+        guide.renew()
+        return guide
+
+    return compile_structure
 
 
 class GrammarGuide:
     """A `Guide`; see there.
 
+    Copies of a matcher share its lexer, and so fail together once that is beyond its limits: then
+    each text goes on with a lexer of its own, and fails if it is beyond the limits by itself.
+
     Args:
-        matcher: llguidance's, which never raises: it enters a state of error and stays there.
+        make: returns llguidance's matcher, which never raises: it enters a state of error and stays
+            there.
         kind: of its structure, for errors.
+        matcher: one that has taken these tokens.
     """
 
-    def __init__(self, matcher: Any, kind: StructureKind) -> None:
-        self._matcher = matcher
+    def __init__(
+        self, make: Callable[[], Any], kind: StructureKind, matcher: Any, tokens: Sequence[int] = ()
+    ) -> None:
+        self._make = make
         self._kind = kind
+        self._matcher = matcher
+        self._tokens = list(tokens)
 
     @property
     def complete(self) -> bool:
@@ -81,37 +98,59 @@ class GrammarGuide:
 
     def fork(self) -> GrammarGuide:
         """Return another one for a text with the same beginning."""
-        return GrammarGuide(self._matcher.deep_copy(), self._kind)
+        return GrammarGuide(self._make, self._kind, self._matcher.deep_copy(), self._tokens)
+
+    def renew(self) -> None:
+        """See that texts can begin with it, which took no token. Any thread, at any time."""
+        first = self._matcher.deep_copy()
+        first.compute_bitmask()
+        if first.is_error():
+            self._matcher = self._make()
 
     def advance(self, token: int) -> None:
         """Take a token that was drawn."""
-        self._matcher.consume_token(token)
+        self._tokens.append(token)
+        if not self._matcher.consume_token(token):
+            self._begin_anew()
 
     def mask(self, drafts: Sequence[int] = ()) -> Array:
         """Return which tokens may follow; see `Guide`."""
-        taken = 0
-        for token in drafts:
-            if self._matcher.is_stopped():  # an end behind the end is not counted by `rollback`
-                break
-            taken += self._matcher.consume_token(token)
-        bits = self._matcher.compute_bitmask()
+        bits = self._bits(drafts)
+        if self._matcher.is_error():
+            self._begin_anew()
+            bits = self._bits(drafts)
         if self._matcher.is_error():
             error = self._matcher.get_error()
             raise InvalidRequest(f"{self._kind.value} cannot be kept to: {_in_one_line(error)}")
-        if taken:
-            self._matcher.rollback(taken)
         return np.frombuffer(bits, np.uint8)
 
     def fitting(self, drafts: Sequence[int]) -> int:
         """Return how many of these tokens may follow."""
         return int(self._matcher.validate_tokens(list(drafts)))
 
+    def _bits(self, drafts: Sequence[int]) -> bytes:
+        """Return a bit per token behind drafts, unless the matcher fails over them."""
+        taken = 0
+        for token in drafts:
+            if self._matcher.is_stopped():  # an end behind the end is not counted by `rollback`
+                break
+            taken += self._matcher.consume_token(token)
+        bits: bytes = self._matcher.compute_bitmask()
+        if taken:
+            self._matcher.rollback(taken)
+        return bits
+
+    def _begin_anew(self) -> None:
+        self._matcher = self._make()
+        for token in self._tokens:
+            self._matcher.consume_token(token)
+
 
 def _in_one_line(error: str) -> str:
     return " ".join(error.split())
 
 
-def _refuse(why: str, structure: Structure) -> GrammarGuide:
+def _refuse(why: str, structure: Structure) -> Guide:
     raise Unsupported(f"{structure.kind.value} {why}")
 
 
@@ -121,11 +160,15 @@ def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide
         grammar = _grammar(library, structure)
     except ValueError as error:
         raise _impossible(structure, str(error)) from error
-    matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
-    matcher.compute_bitmask()  # the first takes longest, and those that follow build on it
-    if matcher.is_error():
-        raise _impossible(structure, matcher.get_error())
-    return GrammarGuide(matcher, structure.kind)
+
+    def make() -> Any:
+        matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+        matcher.compute_bitmask()  # the first takes longest, and those that follow build on it
+        if matcher.is_error():
+            raise _impossible(structure, matcher.get_error())
+        return matcher
+
+    return GrammarGuide(make, structure.kind, make())
 
 
 def _grammar(library: Any, structure: Structure) -> str:
