@@ -12,7 +12,7 @@ import numpy as np
 
 from ge_backend.device.language.adapter import Product
 from ge_backend.device.language.batch import Drawn
-from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.errors import GraphFailed, InvalidRequest, ModelError
 
 POISON = 3  # a prompt with this token breaks the step that it is in
 NAN = 4  # a prompt with this one has no next token
@@ -140,6 +140,8 @@ class FakeLanguageModel:
             assert len(context) == row.position
             assert list(context) == [*row.prompt, *row.output]
             allowed = row.allowed() if row.allowed else None
+            if allowed is not None and not allowed.any():
+                failed[at], allowed = InvalidRequest("nothing may follow"), None
             seed = row.sampling.seed
             adapter = adapters[int(index)]
             tokens.append(

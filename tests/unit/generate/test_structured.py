@@ -10,6 +10,7 @@ from builders.generation import Foretelling, Serving, sequence
 from builders.structures import STRUCTURES, Wanted
 from builders.writer import VOCABULARY, write_tokenizer
 from fakes.language_model import FakeLanguageModel
+from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.generate.parameters import parse_parameters
 from ge_backend.generate.sequence import Finish
@@ -137,6 +138,28 @@ def test_guessed_texts_keep_to_their_structure(compiled, tokenizer, wanted, seed
         served.submit("a", PROMPT, guide=compiled(wanted), **asked)
         check(served.run(), "a", 0, wanted, tokenizer)
         assert served.tokens("a") == expected
+
+
+@pytest.mark.parametrize("limit", [60, 86])
+def test_wrong_guesses_at_the_limits_fail_no_text(folder, tokenizer, monkeypatch, limit):
+    """A text that is within the limits by itself is the very same, whatever was guessed."""
+    monkeypatch.setattr("ge_backend.device.preprocess.guide.MOST_STATES", limit)
+    many = Structure(StructureKind.REGEX, "([ab]*a[ab]{18}|b)+")  # a state for nearly each letter
+    asked = {"seed": limit, "max_tokens": 60}
+    plain = serving()
+    made = open_guides(folder / "tokenizer.json", VOCABULARY, EOS)
+    plain.submit("a", PROMPT, guide=made(many), **asked)
+    expected = plain.run().tokens("a")
+    assert plain.ends("a") == {0: Finish.STOP}
+    (a, b) = tokenizer.encode("a").ids[0], tokenizer.encode("b").ids[0]
+    other = {a: b, b: a}
+    wrong = [other.get(t, t) if at % 2 == 0 else t for at, t in enumerate(expected)]
+    served = serving(speculation=SpeculationMode.NGRAM, num_speculative_tokens=5)
+    served.engine._speculation._drafter = Foretelling({"a": wrong}, wrong_every=1000)
+    made = open_guides(folder / "tokenizer.json", VOCABULARY, EOS)
+    served.submit("a", PROMPT, guide=made(many), **asked)
+    assert served.run().tokens("a") == expected
+    assert served.engine.figures().counts["drafted_tokens"] > 0
 
 
 @settings(max_examples=20, deadline=None)

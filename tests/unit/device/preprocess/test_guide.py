@@ -198,6 +198,18 @@ def test_a_text_may_be_whole_behind_the_limits_of_others(narrow, tokenizer):
     assert guide.complete
 
 
+def test_drafts_beyond_the_limits_fail_no_text(narrow, tokenizer):
+    """Nothing may follow behind them; the text itself goes on, and ends, as if there were none."""
+    guide, drafts = narrow(), letters(tokenizer, 1)
+    before = allowed(guide)
+    assert allowed(guide, drafts) == set()
+    assert allowed(guide) == before
+    assert allowed(guide, drafts) == set()
+    guide.advance(ids(tokenizer, "b")[0])
+    guide.advance(ids(tokenizer, "c")[0])
+    assert guide.complete
+
+
 def test_white_space_comes_to_an_end(compiled, tokenizer):
     """JSON may be written in one line or indented, but not with white space for ever."""
     guide = compiled("json", '{"type": "object", "properties": {"a": {"type": "array"}}}')

@@ -52,7 +52,8 @@ class Guide(Protocol):
     def mask(self, drafts: Sequence[int] = ()) -> Array:
         """Return which tokens may follow: uint8 [bytes], a bit each, lowest first.
 
-        Tokens behind its last bit may not follow. Ends of text may where the text is whole.
+        Tokens behind its last bit may not follow. Ends of text may where the text is whole. None
+        may behind drafts that drive the structure beyond its limits.
 
         Args:
             drafts: tokens that are assumed to follow first, as many as `fitting` says at most.

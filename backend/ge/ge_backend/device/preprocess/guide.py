@@ -119,6 +119,8 @@ class GrammarGuide:
         if self._matcher.is_error():
             self._begin_anew()
             bits = self._bits(drafts)
+        if self._matcher.is_error() and drafts:
+            return np.zeros(1, np.uint8)
         if self._matcher.is_error():
             error = self._matcher.get_error()
             raise InvalidRequest(f"{self._kind.value} cannot be kept to: {_in_one_line(error)}")
