@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, decoders, models
 
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_backend.device.language.structure import Structure, StructureKind
@@ -241,6 +241,28 @@ def test_a_model_without_ends_of_text_is_complete_all_the_same(tokenizer, folder
         guide.advance(token)
     assert guide.complete
     assert max(allowed(guide)) >= VOCABULARY
+
+
+@pytest.mark.parametrize(
+    ("sign", "parts"),
+    [
+        ("▁", [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]),
+        ("▁", [decoders.ByteFallback(), decoders.Metaspace()]),
+        ("_", [decoders.Sequence([decoders.Metaspace("_", "never"), decoders.ByteFallback()])]),
+    ],
+)
+def test_spaces_are_known_however_the_tokenizer_tells_them(tmp_path, sign, parts):
+    """Words with a sign for the space before them are spaces and words in a text."""
+    vocabulary = {"a": 0, f"{sign}b": 1, sign: 2, "b": 3, "<0x20>": 4}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence(parts)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    guide = open_guides(tmp_path / "tokenizer.json", len(vocabulary), ())(
+        Structure(StructureKind.REGEX, "a( b)+|ab")
+    )
+    assert allowed(guide, [0]) >= {1, 2, 3, 4}
+    assert [guide.fitting(tokens) for tokens in ([0, 1, 1, 2, 3], [0, 4, 3, 1])] == [5, 4]
+    assert tokenizer.decode([0, 1, 1, 2, 3]) == "a b b b"
 
 
 def test_tokenizers_that_lose_letters_are_refused_when_asked(tmp_path):

@@ -51,13 +51,18 @@ def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> Compi
         import llguidance
     except ImportError:
         return partial(_refuse, f"needs llguidance; {EXTRA}")
-    text = tokenizer.read_text(encoding="utf-8")
-    tokens = _count(json.loads(text))
+    described = json.loads(tokenizer.read_text(encoding="utf-8"))
+    described["decoder"] = _with_known_spaces(described.get("decoder"))
+    tokens = _count(described)
     ends = [token for token in eos if token < tokens]
     if not ends:
-        text, ends, tokens = _with_an_end(text, max(tokens, vocabulary))
+        tokens = max(tokens, vocabulary) + 1
+        ends = [tokens - 1]
+        _add_an_end(described, ends[0])
     try:
-        known = llguidance.LLTokenizer(text, n_vocab=max(tokens, vocabulary), eos_token=ends)
+        known = llguidance.LLTokenizer(
+            json.dumps(described), n_vocab=max(tokens, vocabulary), eos_token=ends
+        )
     except ValueError as error:
         return partial(_refuse, f"cannot be had with this tokenizer: {reason(error)}")
     kept = lru_cache(KEPT)(partial(_compile, llguidance, known))
@@ -187,13 +192,27 @@ def _impossible(structure: Structure, error: str) -> InvalidRequest:
     return InvalidRequest(f"{structure.kind.value} cannot be compiled: {_in_one_line(error)}")
 
 
-def _with_an_end(text: str, token: int) -> tuple[str, list[int], int]:
-    """Return a tokenizer with an end of text that no model draws, as the library needs one."""
-    tokenizer = json.loads(text)
+def _with_known_spaces(decoder: Any) -> Any:
+    """Return a decoder whose parts tell the sign of a space where the library looks: in `Replace`.
+
+    `Metaspace` alone is left: the library refuses it, and says so.
+    """
+    if not decoder or "decoders" not in decoder:
+        return decoder
+    return {**decoder, "decoders": [_with_known_space(part) for part in decoder["decoders"]]}
+
+
+def _with_known_space(part: Any) -> Any:
+    if part["type"] != "Metaspace":
+        return _with_known_spaces(part)
+    return {"type": "Replace", "pattern": {"String": part["replacement"]}, "content": " "}
+
+
+def _add_an_end(tokenizer: Any, token: int) -> None:
+    """Give a tokenizer an end of text that no model draws, as the library needs one."""
     flags = ("single_word", "lstrip", "rstrip", "normalized")
     end = {"id": token, "content": "<end of text>", "special": True, **dict.fromkeys(flags, False)}
     tokenizer["added_tokens"] = [*(tokenizer.get("added_tokens") or ()), end]
-    return json.dumps(tokenizer), [token], token + 1
 
 
 def _count(tokenizer: Any) -> int:
