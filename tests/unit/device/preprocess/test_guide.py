@@ -230,9 +230,10 @@ def test_tokens_that_only_one_side_knows_are_never_allowed(tokenizer, folder):
         assert max(allowed(guide)) < VOCABULARY
 
 
-def test_a_model_without_ends_of_text_is_complete_all_the_same(tokenizer, folder):
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, VOCABULARY + 50])
+def test_a_model_without_ends_of_text_is_complete_all_the_same(tokenizer, folder, vocabulary):
     """Where nothing may follow the text is whole, though no token says so."""
-    guide = open_guides(folder / "tokenizer.json", VOCABULARY, ())(
+    guide = open_guides(folder / "tokenizer.json", vocabulary, ())(
         Structure(StructureKind.CHOICE, '["ab"]')
     )
     guide = guide.fork()
@@ -240,7 +241,19 @@ def test_a_model_without_ends_of_text_is_complete_all_the_same(tokenizer, folder
         assert not guide.complete
         guide.advance(token)
     assert guide.complete
-    assert max(allowed(guide)) >= VOCABULARY
+    assert allowed(guide) == {vocabulary}
+
+
+def test_an_end_of_text_may_be_a_token_that_the_tokenizer_does_not_know(tokenizer, folder):
+    """It ends a text where that may end, as one that the tokenizer knows, beside it, does."""
+    for eos in ((VOCABULARY + 7,), (END, VOCABULARY + 7)):
+        guide = open_guides(folder / "tokenizer.json", VOCABULARY + 50, eos)(
+            Structure(StructureKind.REGEX, "ab*")
+        )
+        assert allowed(guide).isdisjoint(eos)
+        after = ids(tokenizer, "a")
+        assert allowed(guide, after) == {*ids(tokenizer, "b"), *eos}
+        assert guide.fitting([*after, VOCABULARY + 7]) == 2
 
 
 @pytest.mark.parametrize(

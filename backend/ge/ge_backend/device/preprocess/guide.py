@@ -53,15 +53,14 @@ def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> Compi
         return partial(_refuse, f"needs llguidance; {EXTRA}")
     described = json.loads(tokenizer.read_text(encoding="utf-8"))
     described["decoder"] = _with_known_spaces(described.get("decoder"))
-    tokens = _count(described)
-    ends = [token for token in eos if token < tokens]
-    if not ends:
-        tokens = max(tokens, vocabulary) + 1
-        ends = [tokens - 1]
-        _add_an_end(described, ends[0])
+    tokens = max(_count(described), vocabulary)
+    # The library needs an end: where there is none, one that no model draws.
+    ends = [token for token in eos if token < tokens] or [tokens]
+    least = max(ends) + 1  # tokens that the file has to have
+    _add_tokens(described, least)
     try:
         known = llguidance.LLTokenizer(
-            json.dumps(described), n_vocab=max(tokens, vocabulary), eos_token=ends
+            json.dumps(described), n_vocab=max(tokens, least), eos_token=ends
         )
     except ValueError as error:
         return partial(_refuse, f"cannot be had with this tokenizer: {reason(error)}")
@@ -208,11 +207,16 @@ def _with_known_space(part: Any) -> Any:
     return {"type": "Replace", "pattern": {"String": part["replacement"]}, "content": " "}
 
 
-def _add_an_end(tokenizer: Any, token: int) -> None:
-    """Give a tokenizer an end of text that no model draws, as the library needs one."""
+def _add_tokens(tokenizer: Any, least: int) -> None:
+    """Give a tokenizer that has fewer tokens so many; the library numbers them by itself."""
     flags = ("single_word", "lstrip", "rstrip", "normalized")
-    end = {"id": token, "content": "<end of text>", "special": True, **dict.fromkeys(flags, False)}
-    tokenizer["added_tokens"] = [*(tokenizer.get("added_tokens") or ()), end]
+    tokenizer["added_tokens"] = [
+        *(tokenizer.get("added_tokens") or ()),
+        *(
+            {"id": n, "content": f"<token {n}>", "special": True, **dict.fromkeys(flags, False)}
+            for n in range(_count(tokenizer), least)
+        ),
+    ]
 
 
 def _count(tokenizer: Any) -> int:
