@@ -1,9 +1,12 @@
 """A guide lets exactly those tokens through that keep to its structure."""
 
 import json
+import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_backend.device.language.structure import Structure, StructureKind
 from ge_backend.device.preprocess.guide import WHITE, open_guides
-from ge_backend.errors import InvalidRequest, Unsupported
+from ge_backend.errors import DeviceUnavailable, InvalidRequest, Unsupported
 
 END = 0
 HUGE = "([ab]*a[ab]{18}|b)*c"  # nearly every letter is a state of its own
@@ -163,6 +166,37 @@ def letters(tokenizer, seed, count=600):
     """Return tokens of so many letters that HUGE may have."""
     drawn = np.random.default_rng(seed).integers(2, size=count).tolist()
     return [ids(tokenizer, "ab")[one] for one in drawn]
+
+
+def test_rules_of_rules_may_be_as_deep_as_a_grammar_is_long(tokenizer, folder):
+    """A request's grammar ends no process: this one's own, to see that."""
+    deepest = "".join(f"\na{n}: {'(' * 20}a{n + 1}{')' * 20}" for n in range(1200))
+    chain = "".join(f"\na{n}: a{n + 1}" for n in range(4800))
+    program = (
+        "import sys; from pathlib import Path; from ge_backend.device.preprocess.guide import *; "
+        "from ge_backend.device.language.structure import *; "
+        "made = open_guides(Path(sys.argv[1]), 300, (0,)); "
+        "guide = made(Structure(StructureKind.GRAMMAR, sys.argv[2])).fork(); "
+        "print(guide.fitting([int(sys.argv[3]), 0]))"
+    )
+    for rules, last in ((deepest, 1200), (chain, 4800)):
+        grammar = f'start: a0{rules}\na{last}: "x"'
+        given = [str(folder / "tokenizer.json"), grammar, *map(str, ids(tokenizer, "x"))]
+        done = subprocess.run(
+            [sys.executable, "-c", program, *given], capture_output=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, b"2\n"), done.stderr
+
+
+def test_a_structure_for_which_no_thread_begins_is_unavailable(compiled, monkeypatch):
+    """It may be had later; the size of other threads' stacks is as before."""
+    before = threading.stack_size()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("no new thread")))
+        with pytest.raises(DeviceUnavailable, match="no structure can be compiled now: no new"):
+            compiled("regex", "nothing like it")
+    assert threading.stack_size() == before
+    assert compiled("regex", "nothing like it")
 
 
 def write(guide, tokens):

@@ -7,7 +7,9 @@ that whoever generates meanwhile goes on. Source: llguidance 1.9.1, `_lib.pyi`.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import numpy as np
 
 from ge_backend.device.failures import reason
 from ge_backend.device.language.structure import CompileStructure, Guide, Structure, StructureKind
-from ge_backend.errors import InvalidRequest, Unsupported
+from ge_backend.errors import DeviceUnavailable, InvalidRequest, Unsupported
 from ge_backend.tensors import Array
 
 __all__ = ["GrammarGuide", "open_guides"]
@@ -26,6 +28,10 @@ KEPT = 32  # compiled structures that are kept for the next request with the sam
 # Each state takes 1 to 2 kB, and all texts of a structure share them: 40 MB at most, of the
 # library's 500.
 MOST_STATES = 20_000
+# The library compiles a rule within the rule that names it: with a grammar of 64 KiB it wants up to
+# 64 MiB (tested with 1.9), where threads have 2 or 8 by themselves, and overflows end the process.
+STACK_BYTES = 256 << 20
+_STACK_SIZE = threading.Lock()  # it is that of every thread which begins meanwhile
 # Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
 # model may write white space for ever.
 WHITE = r"( |\n {0,16})?"
@@ -168,13 +174,32 @@ def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide
         raise _impossible(structure, str(error)) from error
 
     def make() -> Any:
-        matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+        new = partial(library.LLMatcher, tokenizer, grammar, log_level=0, limits=limits)
+        matcher = _on_a_deep_stack(new)
         matcher.compute_bitmask()  # the first takes longest, and those that follow build on it
         if matcher.is_error():
             raise _impossible(structure, matcher.get_error())
         return matcher
 
     return GrammarGuide(make, structure.kind, make())
+
+
+def _on_a_deep_stack(make: Callable[[], Any]) -> Any:
+    """Return what is made, by a thread with room for what the library calls.
+
+    Raises:
+        DeviceUnavailable: there is no room for such a thread.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        with _STACK_SIZE:
+            usual = threading.stack_size(STACK_BYTES)
+            try:
+                made = pool.submit(make)
+            except RuntimeError as error:
+                raise DeviceUnavailable(f"no structure can be compiled now: {error}") from error
+            finally:
+                threading.stack_size(usual)
+        return made.result()
 
 
 def _grammar(library: Any, structure: Structure) -> str:
