@@ -267,6 +267,37 @@ def test_an_operation_that_fails_is_told_in_one_line(load):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("length", [2, 3, 5])
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("inside", ["graph", "branch"])
+def test_rows_that_do_not_fit_the_weights_fail(load, tmp_path, inside, rank, length):
+    """OpenVINO multiplies by what lies behind short ones in memory, and ignores the end of long ones."""
+    product = helper.make_node("MatMul", ["x", "w"], ["y"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [*"abc"[:rank]])
+    given = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [*"def"[:rank]]),
+        helper.make_tensor_value_info("on", TensorProto.BOOL, [1]),
+    ]
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "other", [], [y])
+    branch = helper.make_graph([product], "branch", [], [y])
+    chosen = helper.make_node("If", ["on"], ["y"], then_branch=branch, else_branch=other)
+    nodes = [product] if inside == "graph" else [chosen]
+    weights = WEIGHTS[:4].copy()
+    graph = helper.make_graph(nodes, "g", given, [y], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "open.onnx").write_bytes(model.SerializeToString())
+    loaded = load(tmp_path / "open.onnx")
+
+    def run(length):
+        x = np.random.default_rng(length).random((2,) * (rank - 1) + (length,), np.float32)
+        return loaded.run({"x": x, "on": np.ones(1, bool)}, {}, exclusive=False)["y"], x
+
+    result, x = run(4)
+    np.testing.assert_allclose(result, x @ weights, rtol=1e-5)
+    with pytest.raises(GraphFailed, match="conflicts with the reshape pattern"):
+        run(length)
+
+
 @pytest.mark.parametrize("kind", ["read-only", "strided"])
 def test_copies_of_inputs_live_as_long_as_the_run(load, tmp_path, kind):
     """Of two inputs, the memory of the first one's copy would be the second one's."""

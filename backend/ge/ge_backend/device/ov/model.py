@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import openvino
-from openvino import frontend
+from openvino import frontend, opset13
 
 from ge_backend.device.files.onnx_file import onnx_axes, onnx_inputs
 from ge_backend.device.ov.signal_stack import signal_stack_kept
@@ -64,9 +64,14 @@ def read_model(path: Path) -> Any:
         ModelError: the file is corrupt, or has an operation that OpenVINO does not know.
     """
     try:
-        return openvino.Core().read_model(path)
+        model = openvino.Core().read_model(path)
+        for operator in _operators(model):
+            if operator.get_type_name() == "MatMul":
+                _check_factors(operator)
+        model.validate_nodes_and_infer_types()
     except ENGINE_ERRORS as error:
         raise ModelError(f"{path}: OpenVINO cannot load it: {cause(error)}") from error
+    return model
 
 
 def has_bf16() -> bool:
@@ -179,9 +184,40 @@ def _names(ports: Iterable[Any], unnamed: str, axes: Axes) -> list[str]:
     return [names[0] if names else f"{unnamed}_{at}" for at, names in enumerate(several)]
 
 
-def _check_exact(model: Any, path: Path) -> None:
-    """Refuse types that are not computed as they are, also in branches and bodies of loops."""
+def _operators(model: Any) -> Iterator[Any]:
+    """Give the operators of a model, also in branches and bodies of loops."""
     for operator in model.get_ops():
+        yield operator
+        if operator.get_type_name() == "If":
+            yield from _operators(operator.get_then_body())
+            yield from _operators(operator.get_else_body())
+        elif operator.get_type_name() in ("Loop", "TensorIterator"):
+            yield from _operators(operator.get_function())
+
+
+def _check_factors(product: Any) -> None:
+    """Have a run fail whose rows do not fit the weights that they are multiplied by.
+
+    Where the file leaves it open how long rows are, OpenVINO does not look: of longer ones it
+    leaves the end out, and behind shorter ones it reads whatever lies there (seen on 2026.4). A
+    reshape to the same shape does look, and moves nothing.
+    """
+    rows, weights = (port.get_partial_shape() for port in product.input_values())
+    if rows.rank.is_dynamic or weights.rank.is_dynamic or len(weights) == 1:
+        return
+    how = product.get_attributes()
+    along = len(rows) - (2 if how["transpose_a"] else 1)
+    length = weights[len(weights) - (1 if how["transpose_b"] else 2)]
+    if rows[along].is_dynamic and length.is_static:
+        shape = [0] * len(rows)  # as it is
+        shape[along] = length.get_length()
+        checked = opset13.reshape(product.input_value(0), shape, special_zero=True)
+        product.input(0).replace_source_output(checked.output(0))
+
+
+def _check_exact(model: Any, path: Path) -> None:
+    """Refuse types that are not computed as they are."""
+    for operator in _operators(model):
         for port in operator.outputs():
             kind = port.element_type.get_type_name()
             if kind in INEXACT:
@@ -189,11 +225,6 @@ def _check_exact(model: Any, path: Path) -> None:
                     f"{path}: {operator.get_friendly_name()!r} is {INEXACT[kind]}, and OpenVINO "
                     "computes in 32 bits on a CPU; set the parameter 'engine' to 'onnxruntime'"
                 )
-        if operator.get_type_name() == "If":
-            _check_exact(operator.get_then_body(), path)
-            _check_exact(operator.get_else_body(), path)
-        elif operator.get_type_name() in ("Loop", "TensorIterator"):
-            _check_exact(operator.get_function(), path)
 
 
 def _spec(name: str, port: Any, axes: Axes, path: Path) -> TensorSpec:
