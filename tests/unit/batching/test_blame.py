@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from builders.cores import lonely_cores
 from ge_backend.batching.blame import blamed
 from ge_backend.batching.request import Request
+from ge_backend.device.base import GraphSource
 from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.tensors import DATA_TYPES
@@ -159,3 +161,88 @@ def test_a_graph_that_may_be_broken_is_not_the_clients_fault(text, matched, most
     request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
     error = GraphFailed(text)
     assert blamed(error, request, layout, planned=True, most_rows=most_rows) is error
+
+
+def openvino_says(tmp_path, make, **inputs):
+    """Return how OpenVINO fails over inputs of a graph that takes any sizes of as many dimensions."""
+    openvino = pytest.importorskip("openvino")
+    from openvino import opset13
+
+    from ge_backend.device.ov.graph import OpenVinoGraph
+
+    given = [
+        opset13.parameter([-1] * array.ndim, array.dtype, name=name)
+        for name, array in inputs.items()
+    ]
+    model = openvino.Model([make(opset13, *given)], given)
+    openvino.save_model(model, tmp_path / "model.xml", compress_to_fp16=False)
+    graph = OpenVinoGraph(GraphSource.of(tmp_path / "model.xml"), lonely_cores(1))
+    with pytest.raises(GraphFailed) as failed:
+        graph.run(inputs, {}, exclusive=False)
+    graph.close()
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes"),
+    [
+        (lambda ops, x, z: ops.matmul(x, z, False, False), [(2, 3), (2, 4)]),
+        (lambda ops, x, z: ops.matmul(x, z, False, True), [(2, 3, 4), (3, 3, 4)]),
+        (lambda ops, x: ops.matmul(x, np.ones((4, 5), np.float32), False, False), [(2, 3)]),
+        (lambda ops, x, z: ops.add(x, z), [(2, 3), (2, 4)]),
+        (lambda ops, x, z: ops.concat([x, z], 0), [(2, 3), (2, 4)]),
+        (lambda ops, x: ops.reshape(x, [-1, 4], False), [(2, 3)]),
+        (lambda ops, x: ops.squeeze(x, [1]), [(2, 3)]),
+        (lambda ops, x: ops.topk(x, 5, 1, "max", "value").output(0), [(2, 3)]),
+        (lambda ops, x: ops.variadic_split(x, 1, [2, 2]).output(0), [(2, 5)]),
+        (lambda ops, x: ops.depth_to_space(x, "blocks_first", 2), [(1, 3, 2, 2)]),
+        (
+            lambda ops, x: ops.convolution(x, np.ones((2, 1, 9), np.float32), [4], [0], [0], [1]),
+            [(2, 1, 3)],
+        ),
+        (
+            lambda ops, x: ops.convolution(x, np.ones((2, 1, 9), np.float32), [4], [0], [0], [1]),
+            [(2, 3, 9)],
+        ),
+        (
+            lambda ops, x: ops.avg_pool(x, [1, 1], [0, 0], [0, 0], [7, 7], False),
+            [(2, 1, 3, 3)],
+        ),
+    ],
+    ids=[
+        "matmul",
+        "batches",
+        "weights",
+        "add",
+        "concat",
+        "reshape",
+        "squeeze",
+        "topk",
+        "split",
+        "depth",
+        "short",
+        "channels",
+        "pool",
+    ],
+)
+def test_so_are_those_that_openvino_does_not_take(tmp_path, make, shapes):
+    """In the words of the one that is installed, without where in its sources they stand."""
+    inputs = {name: np.ones(shape, np.float32) for name, shape in zip("xz", shapes, strict=False)}
+    failed = openvino_says(tmp_path, make, **inputs)
+    layout = replace(LAYOUT, axes=(), matched=("length",))
+    request = Request(index=0, rows=2, tensors=inputs, sizes=(), matched=(3,))
+    error = blamed(failed, request, layout, planned=True, most_rows=2)
+    assert isinstance(error, InvalidRequest), failed
+    assert f"does not take 'x' {list(shapes[0])}" in str(error)
+    assert "Exception from" not in str(error)
+    assert "src/" not in str(error)
+
+
+def test_openvino_names_no_index_either(tmp_path):
+    """So the inputs' ranges are told, as of torch's."""
+    x, z = np.ones((2, 3), np.float32), np.array([[1], [7]])
+    failed = openvino_says(tmp_path, lambda ops, x, z: ops.gather_elements(x, z, 1), x=x, z=z)
+    request = Request(index=0, rows=2, tensors={"x": x, "z": z}, sizes=(), matched=(3,))
+    error = blamed(failed, request, LAYOUT, planned=True, most_rows=2)
+    assert isinstance(error, InvalidRequest)
+    assert "z from 1 to 7" in str(error)

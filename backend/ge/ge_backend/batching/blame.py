@@ -19,8 +19,11 @@ __all__ = ["blamed", "limit_in"]
 
 # ONNX Runtime's Gather and its kin, an embedding among them.
 _INDEX = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
-# torch's embedding and index_select, which name neither the index nor the range.
-_UNNAMED_INDEX = re.compile(r"index out of range in self|index \d+ is out of bounds")
+# torch's embedding and index_select, and OpenVINO's, which name neither the index nor the range.
+_UNNAMED_INDEX = re.compile(
+    r"index out of range in self|index \d+ is out of bounds|indices values of GatherElement exceed|"
+    r"points to non-existing"
+)
 # ONNX Runtime's and torch's elementwise operators; a table of positions is one side.
 _SIZES = (
     re.compile(r"broadcast an axis by a dimension other than 1\. (\d+) by (\d+)"),
@@ -34,11 +37,15 @@ _SHAPES = re.compile(
 )
 
 # Operators whose inputs do not fit each other, or that take none so short: ONNX Runtime's
-# convolutions, products, reshapes and concatenations, and torch's.
+# convolutions, products, reshapes and concatenations, and torch's; and OpenVINO's, which validates
+# most of them anew for each size, and takes a convolution's negative size for a huge one.
 _UNFIT = re.compile(
     r"Invalid input shape: \{|MatMul dimension mismatch|cannot be reshaped to the requested shape|"
     r"Non concat axis dimensions must match|Kernel size can't be greater than actual input size|"
-    r"shapes cannot be multiplied|is invalid for input of size|Sizes of tensors must match except"
+    r"shapes cannot be multiplied|is invalid for input of size|Sizes of tensors must match except|"
+    r"While validating node|Matmul input shapes are incompatible|Incompatible MatMul batch|"
+    r"Eltwise shape infer input shapes|conflicts with the reshape pattern|channels must match|"
+    r"incompatible with provided dimensions|exceeds the axis dimension|getCurrentMemSizeImp"
 )
 
 # What a device says of bytes that are to be a text, and of numbers; it names input and element.

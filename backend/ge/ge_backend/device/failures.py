@@ -19,7 +19,7 @@ _LEVEL = ContextVar("level", default=logging.WARNING)
 _NO_MEMORY = ("bad_alloc", "allocate memory", "not enough memory", "out of memory")
 _STACK_FIRST = "The following operation failed in the TorchScript interpreter"
 _LONGEST = 600
-_SOURCE = re.compile(r"(?:/[\w.+-]+)+/(?=[\w.+-]+\.(?:cc|cpp|cu|h|hpp|py)\b)")
+_SOURCE = re.compile(r"/?(?:[\w.+-]+/)+(?=[\w.+-]+\.(?:cc|cpp|cu|h|hpp|py)\b)")
 
 
 def reason(error: BaseException) -> str:

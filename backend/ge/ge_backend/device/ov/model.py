@@ -46,7 +46,9 @@ INEXACT = {"f64": "FP64", "u64": "UINT64", "string": "BYTES"}
 
 Axes = Mapping[str, tuple[str, ...]]
 
-# Lines of an error that say something; further ones repeat it.
+# Lines of an error that say in which source files it came up.
+WHERE = ("Exception from ", "Caught exception: Exception from ")
+# Those that say something; further ones repeat it.
 TOLD = 6
 
 # A frontend's failures are nobody's children.
@@ -174,7 +176,7 @@ def passed_inputs(model: Any) -> dict[int, int]:
 def cause(error: BaseException) -> str:
     """Return what an error says; its first lines only say in which source files."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("Exception from ")]
+    told = [line for line in lines if not line.startswith(WHERE)]
     return " ".join(told[:TOLD] or lines[:1]) or type(error).__name__
 
 
