@@ -36,6 +36,13 @@ class Tail(torch.nn.Module):
         return a * factor if mask is None else a * mask * factor
 
 
+class Perhaps(torch.nn.Module):
+    """Its first argument has no value of its own, and may be None all the same."""
+
+    def forward(self, mask: Optional[torch.Tensor], a):  # noqa: UP045
+        return a if mask is None else a * mask
+
+
 class Keyed(torch.nn.Module):
     def forward(self, tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:  # noqa: UP006
         return {"less": tensors["x"] - tensors["y"], "more": tensors["x"] + tensors["y"]}
@@ -112,6 +119,15 @@ def test_an_optional_tensor_need_not_come_with_each_run(load, inputs):
     assert run(script, **{first: 3}) == {"OUTPUT__0": 6}
     assert run(script, **{first: 3, second: 5}) == {"OUTPUT__0": 30}
     assert not any(spec.optional for spec in load(Pair(), declared("a b", "Y__0")).signature.inputs)
+
+
+def test_a_tensor_that_may_be_none_need_not_come_either(load):
+    """Where it has no value of its own it is None."""
+    script = load(Perhaps(), declared("a mask", "OUTPUT__0"))
+    assert [spec.optional for spec in script.signature.inputs] == [False, True]
+    assert run(script, a=3) == {"OUTPUT__0": 3}
+    assert run(script, a=3, mask=5) == {"OUTPUT__0": 15}
+    assert run(load(Perhaps(), declared("a", "OUTPUT__0")), a=3) == {"OUTPUT__0": 3}
 
 
 def test_a_state_comes_with_each_run_though_forward_could_do_without(load):

@@ -87,13 +87,14 @@ def _filling(
     """Return what makes the arguments of `forward` of the declared inputs, and who may be missing.
 
     Source of the rules and messages: src/libtorch.cc of pytorch_backend r24.10, `ValidateInputs`.
-    Further than there, a tensor may be optional, and arguments with a value of their own left out.
+    Further than there, a tensor may be optional, and arguments with a value of their own, or of
+    type Optional, left out.
     """
     if [argument.type.kind() for argument in arguments] == ["DictType"]:
         return (lambda tensors: [dict(tensors)]), ()
     names = [argument.name for argument in arguments]
     count = len(declared.signature.inputs)
-    least = sum(not argument.has_default_value() for argument in arguments)
+    least = sum(not _spared(argument) for argument in arguments)
     if not least <= count <= len(arguments):
         raise ConfigError(
             f"{path}: configuration expects {count} inputs, model provides {len(arguments)}: "
@@ -107,7 +108,7 @@ def _filling(
                 f"{argument.name!r}. Only a single input of type Dict(str, Tensor) or input(s) of "
                 "type Tensor are supported"
             )
-        if not (place in places.values() or argument.has_default_value()):
+        if not (place in places.values() or _spared(argument)):
             raise ConfigError(
                 f"{path}: forward's argument {argument.name!r}, number {place} from 0 on, is none "
                 f"of the inputs {', '.join(places)}; declare it"
@@ -121,7 +122,12 @@ def _filling(
         return values
 
     listed = [spec.name for spec in declared.inputs]
-    return filled, [name for name in listed if arguments[places[name]].has_default_value()]
+    return filled, [name for name in listed if _spared(arguments[places[name]])]
+
+
+def _spared(argument: Any) -> bool:
+    """Whether `forward` runs without a tensor for it: it has a value of its own, or may be None."""
+    return bool(argument.has_default_value()) or str(argument.type) == TENSORS[1]
 
 
 def _choosing(
