@@ -258,6 +258,16 @@ def test_an_output_that_is_not_what_was_promised_fails_the_run(outputs, message)
         split(ONE, [request(3)], layout, outputs)
 
 
+def test_one_value_without_dimensions_is_what_was_declared_as_one():
+    """A TorchScript file does not say that it returns such, and the host has no other word for it."""
+    layout = replace(layout_of(output("y", (1,), (-1,))), batched=False)
+    ((_, cut),) = split(ONE, [request(3)], layout, {"y": np.array(7, np.float32)})
+    assert cut["y"].tolist() == [7]
+    layout = replace(layout, outputs=(output("y", (2,), (-1,)),))
+    with pytest.raises(GraphFailed, match=r"shape \[\] for output 'y'; expected \[2\]"):
+        split(ONE, [request(3)], layout, {"y": np.array(7, np.float32)})
+
+
 def test_an_axis_that_is_not_padded_may_have_any_size():
     """One symbol for two sizes is common in exported graphs; nothing depends on it here."""
     layout = layout_of(output("y", (-1,), (1,)), matched=("k",))

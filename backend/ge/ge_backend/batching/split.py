@@ -100,7 +100,7 @@ def _rows(
 
     One value without dimensions, which the host does not know, is `[1]`.
     """
-    if not (layout.batched or output.dims):
+    if not array.ndim:
         return [array.reshape(1)]
     padded = len(layout.axes)
     cut = [axis if axis < padded else -1 for axis in output.axes]
@@ -126,6 +126,8 @@ def _check(output: OutputLayout, array: Array, sub_batch: SubBatch, layout: Layo
             f"{output.dtype.name}"
         )
     row = output.row_shape(sub_batch.bucket[1:] + (-1,) * len(layout.matched))
+    if not layout.batched and (row, array.shape) == ((1,), ()):
+        return
     expected = sub_batch.bucket[:1] + row if layout.batched else row
     if not agree(expected, array.shape):
         lack = lacks_rows(output, sub_batch.bucket[0], array.shape) if layout.batched else ""

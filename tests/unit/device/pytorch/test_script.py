@@ -43,6 +43,11 @@ class Perhaps(torch.nn.Module):
         return a if mask is None else a * mask
 
 
+class Counted(torch.nn.Module):
+    def forward(self, a) -> Tuple[torch.Tensor, int, float]:  # noqa: UP006
+        return a, a.shape[0], 0.5
+
+
 class Keyed(torch.nn.Module):
     def forward(self, tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:  # noqa: UP006
         return {"less": tensors["x"] - tensors["y"], "more": tensors["x"] + tensors["y"]}
@@ -159,6 +164,15 @@ def test_what_does_not_fit_forward_is_refused_at_load(load, module, inputs, outp
     """In the words of Triton's PyTorch backend, which users know."""
     with pytest.raises(ConfigError, match=said):
         load(module(), declared(inputs, outputs))
+
+
+def test_numbers_that_forward_returns_are_tensors_without_dimensions(load):
+    """Whether or not anybody declares them."""
+    results = {"OUTPUT__0": 3, "OUTPUT__1": 1, "OUTPUT__2": 0.5}
+    for told in (declared("a", " ".join(results)), NOTHING_DECLARED):
+        script = load(Counted(), told)
+        assert run(script, a=3) == results
+        assert script({"a": torch.ones(4)})["OUTPUT__1"].shape == ()
 
 
 def test_a_list_tells_its_length_when_it_comes(load):

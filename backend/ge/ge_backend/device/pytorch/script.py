@@ -78,7 +78,8 @@ class Script:
 
     def __call__(self, tensors: Tensors) -> dict[str, torch.Tensor]:
         """Run once and return the outputs by name."""
-        return dict(self._named(self.module(*self._given(tensors))))
+        named = self._named(self.module(*self._given(tensors)))
+        return {name: torch.as_tensor(result) for name, result in named.items()}  # some are numbers
 
 
 def _filling(
