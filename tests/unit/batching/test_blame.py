@@ -103,9 +103,18 @@ def test_a_length_that_a_table_of_positions_lacks_is_told(said):
     assert str(error) == "axis 'length' of 'ids' is 6 long; the model takes at most 4"
 
 
-def test_torch_names_no_index_so_the_inputs_ranges_are_told():
+@pytest.mark.parametrize(
+    "said",
+    [
+        "index out of range in self",
+        "index 999 is out of bounds for dimension 0 with size 2",
+        "invalid index found, index = 999",
+        "GatherElements op: Out of range value in index tensor",
+    ],
+)
+def test_where_no_range_is_told_the_inputs_are(said):
     """Whoever knows the vocabulary sees which it is."""
-    error = cause("index out of range in self", [1, 2, 999])
+    error = cause(said, [1, 2, 999])
     assert isinstance(error, InvalidRequest)
     assert "ids from 1 to 999" in str(error)
 
@@ -127,10 +136,40 @@ def test_all_else_is_the_graphs_failure(text, planned):
 
 
 UNFIT = (
+    # ONNX Runtime's
     "while running Conv node. Status Message: Invalid input shape: {3}",
+    "Input channels C is not equal to kernel channels * group. C: 2 kernel channels: 3 group: 1",
     "matmul_helper.h:59 Compute MatMul dimension mismatch",
-    "Kernel size can't be greater than actual input size",
+    "matmul_helper.h:142 Compute left operand cannot broadcast on dim 0",
+    "GEMM: Dimension mismatch, W: {4,5} K: 3 N:5",
+    "Gemm: Invalid bias shape for broadcast",
+    "Einsum operands could not be broadcast together. Please check input shapes/equation provided.",
+    "Cannot split using values in 'split' attribute. Axis=1 Input shape={2,5} NumOutputs=2",
+    "Dimension of input 1 must be 1 instead of 3. shape={2,3}",
+    "invalid expand shape",
+    "out_size >= 0 was false. Calculated output dimension is negative. Check kernel_shape, pads",
+    "SpaceToDepth requires input height to be a multiple of block_size",
+    "k argument [5] should not be greater than specified axis dim value [3]",
+    "Input W must have shape {1,12,6}. Actual:{1,12,4}",
+    "Scale and (optional) bias must match X.shape[axis:] or be NumPy-broadcastable to it.",
+    "Pad reflect: pre-pad (5) exceeds maximum allowed (2) for axis 1. Input shape:{2,3}",
     BROADCAST.format(3, 4),
+    # torch's
+    "Guard failed: 2 * x.size()[1] == y.size()[1]",
+    "Kernel size can't be greater than actual input size",
+    "Given groups=1, weight of size [2, 1, 9], expected input[2, 2, 10] to have 1 channels, but got",
+    "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [2, 4].",
+    "Given input size: (1x1x5). Calculated output size: (1x1x0). Output size is too small",
+    "stack expects each tensor to be equal size, but got [2, 3] at entry 0 and [2, 4] at entry 1",
+    "The expanded size of the tensor (4) must match the existing size (3) at non-singleton dim",
+    "subscript j has size 4 for operand 1 which does not broadcast with previously seen size 3",
+    "Given normalized_shape=[4], expected input with shape [*, 4], but got input of size[2, 3]",
+    "running_mean should contain 3 elements not 4",
+    "selected index k out of range",
+    "split_with_sizes expects split_sizes to sum exactly to 3 (input tensor's size at dimension 1)",
+    "Padding size should be less than the corresponding input dimension, but got: padding (3, 3)",
+    "select(): index 3 out of range for tensor of size [2, 3] at dimension 1",
+    "max(): Expected reduction dim 1 to have non-zero size.",
 )
 
 

@@ -19,10 +19,10 @@ __all__ = ["blamed", "limit_in"]
 
 # ONNX Runtime's Gather and its kin, an embedding among them.
 _INDEX = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
-# torch's embedding and index_select, and OpenVINO's, which name neither the index nor the range.
+# torch's embedding and index_select, and others' that do not name both the index and the range.
 _UNNAMED_INDEX = re.compile(
     r"index out of range in self|index \d+ is out of bounds|indices values of GatherElement exceed|"
-    r"points to non-existing"
+    r"points to non-existing|invalid ind(?:ex|ice) found|Out of range value in index tensor"
 )
 # ONNX Runtime's and torch's elementwise operators; a table of positions is one side.
 _SIZES = (
@@ -36,13 +36,25 @@ _SHAPES = re.compile(
     r"LeftShape: \{([\d,]+)\}, RightShape: \{([\d,]+)\}"
 )
 
-# Operators whose inputs do not fit each other, or that take none so short: ONNX Runtime's
-# convolutions, products, reshapes and concatenations, and torch's; and OpenVINO's, which validates
-# most of them anew for each size, and takes a convolution's negative size for a huge one.
+# Operators whose inputs do not fit each other or their weights, or that take none so short; guards
+# of a torch.export program. OpenVINO validates most operators anew for each size, and takes a
+# convolution's negative size for a huge one.
 _UNFIT = re.compile(
-    r"Invalid input shape: \{|MatMul dimension mismatch|cannot be reshaped to the requested shape|"
-    r"Non concat axis dimensions must match|Kernel size can't be greater than actual input size|"
-    r"shapes cannot be multiplied|is invalid for input of size|Sizes of tensors must match except|"
+    # ONNX Runtime
+    r"Invalid input shape: \{|[Dd]imension mismatch|cannot be reshaped to the requested shape|"
+    r"Non concat axis dimensions must match|left operand cannot broadcast|invalid expand shape|"
+    r"operands could not be broadcast|Cannot split using values|must be 1 instead of|"
+    r"output dimension is negative|to be a multiple of|should not be greater than specified axis|"
+    r"Input W must have shape|Invalid bias shape|must match X\.shape|exceeds maximum allowed|"
+    r"Input channels C is not equal|"
+    # torch
+    r"Guard failed: |shapes cannot be multiplied|is invalid for input of size|stack expects each|"
+    r"Kernel size can't be greater than actual input size|Sizes of tensors must match except|"
+    r"Expected size for first two dimensions|Output size is too small|to have \d+ channels|"
+    r"must match the existing size|does not broadcast with|Given normalized_shape|"
+    r"running_mean should contain|selected index k out of range|split_sizes to sum exactly|"
+    r"Padding size should be less|out of range for tensor of size|to have non-zero size|"
+    # OpenVINO
     r"While validating node|Matmul input shapes are incompatible|Incompatible MatMul batch|"
     r"Eltwise shape infer input shapes|conflicts with the reshape pattern|channels must match|"
     r"incompatible with provided dimensions|exceeds the axis dimension|getCurrentMemSizeImp"
