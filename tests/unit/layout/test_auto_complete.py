@@ -95,6 +95,18 @@ def test_rows_that_run_alone_are_not_collected(value):
     ModelConfig.read(whole, directory=Path("nowhere/1"), version="1", environment={})
 
 
+def test_a_batch_that_config_pbtxt_names_is_as_large_as_the_file_says():
+    """Whatever the file called it, as torch.export does."""
+    ids = spec("input_ids", "INT64", (-1, -1), ("s77", "s12"))
+    out = spec("y", "FP32", (-1, 384), ("s77", ""))
+    parameters = {
+        "axes.input_ids": {"string_value": "batch,sequence"},
+        "axes.y": {"string_value": "batch,"},
+    }
+    assert complete([ids], [out], {"s77": 16})["max_batch_size"] == 16
+    assert complete([ids], [out], {"s77": 16}, parameters=parameters)["max_batch_size"] == 16
+
+
 def test_one_value_per_row_is_reshaped():
     """The host takes no empty dims."""
     score = spec("score", "FP32", (-1,), ("batch",))

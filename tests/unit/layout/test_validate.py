@@ -1,5 +1,7 @@
 """Every contradiction between a configuration and a graph is found at load and named."""
 
+from dataclasses import replace
+
 import pytest
 
 from builders.host_config import config_of, tensor
@@ -425,3 +427,18 @@ def test_a_contradiction_names_both_sides(config, signature, parts):
         agreed_signature(config_of(**config), signature)
     for part in parts:
         assert part in str(raised.value)
+
+
+def test_bounds_of_an_axis_follow_its_name():
+    """The tighter ones, where `axes.<tensor>` makes one axis of two."""
+    inputs = [spec(name, (-1, -1), axes=(f"{name}0", f"{name}1")) for name in "xz"]
+    bounded = replace(
+        graph(inputs, [spec("y", (-1,))]),
+        axis_limits={"x0": 16, "x1": 64, "z1": 32},
+        axis_least={"x1": 4, "z1": 3},
+    )
+    parameters = {"axes.x": "batch,length", "axes.z": "batch,length"}
+    config = config_of(inputs=[X, tensor("z")], outputs=[tensor("y", [])], parameters=parameters)
+    agreed = agreed_signature(config, bounded)
+    assert (agreed.axis_limits["batch"], agreed.axis_limits["length"]) == (16, 32)
+    assert agreed.axis_least["length"] == 4

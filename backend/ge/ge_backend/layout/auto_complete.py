@@ -11,7 +11,7 @@ from ge_backend.config.cpp_ge_keys import runs_row_by_row
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.written import says_max_batch_size
 from ge_backend.errors import ConfigError
-from ge_backend.layout.validate import WELL_KNOWN
+from ge_backend.layout.validate import WELL_KNOWN, with_axes
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["completed"]
@@ -52,6 +52,7 @@ def completed(
                 f"model configuration must contain at least one {what}, none were specified; the "
                 "model file does not say what tensors it has, so declare them in config.pbtxt"
             )
+    signature = with_axes(signature, ours)
     rows = ours.max_batch_size
     if not (rows or says_max_batch_size(ours.directory)):
         rows = _batch_rows(ours, signature, compiled=bool(fixed_shapes))
@@ -105,7 +106,7 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
     """
     declared = {tensor.name: len(tensor.graph_dims) for tensor in (*ours.inputs, *ours.outputs)}
     specs = (*signature.inputs, *(spec for spec in signature.outputs if spec.dims))
-    axes = {spec.name: ours.axes.get(spec.name) or spec.axes or ("",) for spec in specs}
+    axes = {spec.name: spec.axes or ("",) for spec in specs}
     first = {axes[spec.name][0] if spec.dims[:1] == (-1,) else "" for spec in specs}
     if "" in first or any(declared.get(spec.name) == len(spec.dims) for spec in specs):
         return 0
@@ -139,19 +140,17 @@ def _input(
 ) -> dict[str, Any]:
     made = {**WELL_KNOWN, **ours.generate}
     mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
-    block, axes = _block(spec, batched=batched), _free_axes(spec, ours)
+    block, axes = _block(spec, batched=batched), _free_axes(spec)
     can_be_made = (batched or not spec.dims) and spec.name in made and "" not in axes
     block["optional"] = spec.optional or can_be_made
-    if batched and mask is not None and axes <= _free_axes(mask, ours) - {""}:
+    if batched and mask is not None and axes <= _free_axes(mask) - {""}:
         block["allow_ragged_batch"] = True
     return block
 
 
-def _free_axes(spec: TensorSpec, ours: ModelConfig) -> set[str]:
+def _free_axes(spec: TensorSpec) -> set[str]:
     """Return the names of a tensor's free axes behind the batch; "" for those without."""
-    names = ours.axes.get(spec.name) or spec.axes
-    pairs = zip(spec.dims[1:], names[1:], strict=False)
-    return {axis for dim, axis in pairs if dim < 0}
+    return {axis for dim, axis in zip(spec.dims[1:], spec.axes[1:], strict=True) if dim < 0}
 
 
 def _block(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:

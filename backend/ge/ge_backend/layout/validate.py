@@ -7,7 +7,7 @@ ragged input must be `[-1]`), backend src/backend_input_collector.cc and backend
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ge_backend.config.declared import Declared
@@ -22,6 +22,7 @@ __all__ = [
     "generator_detail",
     "is_common",
     "tensor_named",
+    "with_axes",
 ]
 
 # What the field calls inputs that follow from the others (Hugging Face's names first).
@@ -46,7 +47,7 @@ def agreed_signature(config: ModelConfig, signature: Signature) -> Signature:
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
     """
-    agreed = _with_lengths(_named(_or_declared(signature, config), config), config)
+    agreed = _with_lengths(with_axes(_or_declared(signature, config), config), config)
     _check_batch_blocks(config, agreed)
     _check_names(config, agreed)
     _check_made(config, agreed)
@@ -126,9 +127,18 @@ def _or_declared(signature: Signature, config: ModelConfig) -> Signature:
     )
 
 
-def _named(signature: Signature, config: ModelConfig) -> Signature:
-    """Return the signature with the names that `axes.<tensor>` gives."""
+def with_axes(signature: Signature, config: ModelConfig) -> Signature:
+    """Return the signature with the names that `axes.<tensor>` gives, what bounds an axis too.
+
+    Raises:
+        ConfigError: such a parameter does not fit the graph.
+    """
     specs = (*signature.inputs, *signature.outputs)
+    pairs = [
+        pair
+        for spec in specs
+        for pair in zip(spec.axes, config.axes.get(spec.name, ()), strict=False)
+    ]
     for name in config.axes:
         if all(spec.name != name for spec in specs):
             known = ", ".join(spec.name for spec in specs)
@@ -149,7 +159,22 @@ def _named(signature: Signature, config: ModelConfig) -> Signature:
         signature,
         inputs=tuple(map(named, signature.inputs)),
         outputs=tuple(map(named, signature.outputs)),
+        axis_limits=_renamed(signature.axis_limits, pairs, min),
+        axis_least=_renamed(signature.axis_least, pairs, max),
     )
+
+
+def _renamed(
+    bounds: Mapping[str, int],
+    pairs: Iterable[tuple[str, str]],
+    tighter: Callable[[int, int], int],
+) -> dict[str, int]:
+    """Return bounds by the axes' new names, too; the tighter one where several get one name."""
+    renamed = dict(bounds)
+    for old, new in pairs:
+        if old in bounds:
+            renamed[new] = tighter(bounds[old], renamed.get(new, bounds[old]))
+    return renamed
 
 
 def _with_lengths(signature: Signature, config: ModelConfig) -> Signature:
