@@ -43,6 +43,20 @@ def test_a_file_of_openvinos_own_has_sizes_and_types(tmp_path):
     assert signature.output("y").dtype.name == "FP32"
 
 
+def test_a_file_of_openvinos_own_bounds_its_axes(tmp_path):
+    """They get names for it; what is free, or fixed, has none."""
+    from openvino import opset13 as ops
+
+    dims = [openvino.Dimension(1, 8), openvino.Dimension(2, -1), openvino.Dimension(), 4]
+    x = ops.parameter(openvino.PartialShape(dims), np.float32, name="x")
+    openvino.save_model(openvino.Model([ops.relu(x)], [x], "m"), tmp_path / "m.xml")
+    signature = signature_of(read_model(tmp_path / "m.xml"), tmp_path / "m.xml")
+    assert signature.inputs[0].dims == (-1, -1, -1, 4)
+    assert signature.inputs[0].axes == ("x.0", "x.1", "", "")
+    assert signature.axis_limits == {"x.0": 8}
+    assert signature.axis_least == {"x.1": 2}
+
+
 def test_tensors_without_a_name_are_numbered(tmp_path):
     """As `openvino.convert_model` leaves the outputs of a torch model."""
     from openvino import opset13 as ops

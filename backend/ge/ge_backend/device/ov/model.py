@@ -137,6 +137,8 @@ def shared(array: Array, kind: Any) -> Any:
 def signature_of(model: Any, path: Path) -> Signature:
     """Return inputs and outputs. An `.xml` does not name its dimensions; `axes.<tensor>` does.
 
+    Those that it bounds get a name of their own, under which the bounds are.
+
     Inputs of an `.onnx` have its names: where an operator that does nothing reads one, OpenVINO
     names it after the result. A tensor without a name is `input_0`, `output_0` and so on.
 
@@ -149,14 +151,22 @@ def signature_of(model: Any, path: Path) -> Signature:
     axes = onnx_axes(path) if onnx else {}
     inputs = onnx_inputs(path) if onnx else _names(model.inputs, "input", axes)
     outputs = _names(model.outputs, "output", axes)
+    specs = tuple(
+        _spec(name, port, axes, path) for name, port in zip(inputs, model.inputs, strict=True)
+    )
+    named = [
+        (axis, dim)
+        for spec, port in zip(specs, model.inputs, strict=True)
+        for axis, dim in zip(spec.axes, port.partial_shape, strict=True)
+        if axis
+    ]
     return Signature(
-        inputs=tuple(
-            _spec(name, port, axes, path) for name, port in zip(inputs, model.inputs, strict=True)
-        ),
+        inputs=specs,
         outputs=tuple(
             _spec(name, port, axes, path) for name, port in zip(outputs, model.outputs, strict=True)
         ),
-        axis_limits={},
+        axis_limits={axis: dim.get_max_length() for axis, dim in named if dim.get_max_length() > 0},
+        axis_least={axis: dim.get_min_length() for axis, dim in named if dim.get_min_length() > 1},
     )
 
 
@@ -243,7 +253,8 @@ def _spec(name: str, port: Any, axes: Axes, path: Path) -> TensorSpec:
     dims = tuple(-1 if dim.is_dynamic else dim.get_length() for dim in shape)
     names = axes.get(name, ())
     if len(names) != len(dims):
-        names = ("",) * len(dims)
+        bounded = [dim.get_min_length() > 1 or dim.get_max_length() > 0 for dim in shape]
+        names = tuple(f"{name}.{at}" if known else "" for at, known in enumerate(bounded))
     return TensorSpec(
         name=name,
         dtype=dtype,
