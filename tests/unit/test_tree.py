@@ -28,7 +28,6 @@ ELSEWHERE = {
     "generate/plan.py": "tests/unit/generate/test_scheduler.py",
     "generate/update.py": "tests/unit/generate/test_engine.py",
     "host/entry.py": "tests/server/test_generation.py",
-    "warmup/shaped.py": "tests/unit/cli/model/test_offline.py",
     "serving/offline.py": "tests/unit/cli/model/test_offline.py",
     "config/settings.py": "tests/unit/config/test_model.py",
 }

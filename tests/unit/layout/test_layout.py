@@ -174,6 +174,14 @@ def test_the_least_sizes_are_the_graphs():
     assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False).smallest == (1,)
 
 
+def test_the_most_rows_are_those_of_the_batch_dimension():
+    """Where requests have a batch, and the file bounds it."""
+    bounded = replace(ENCODER, axis_limits={"batch": 4, "sequence": 64})
+    config = config_of(inputs=[IDS])
+    assert build_layout(config, bounded, static_shapes=False).most_rows == 4
+    assert build_layout(config, ENCODER, static_shapes=False).most_rows == 0
+
+
 def test_the_least_rows_are_those_of_the_batch_dimension():
     """By the graph's own name of it, and only where it is one."""
     least = replace(ENCODER, axis_least={"batch": 4})

@@ -134,6 +134,7 @@ class Layout:
         limits: the largest size that the graph itself allows, by axis name.
         least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
         least_rows: the fewest rows that a run may have; fewer are filled up.
+        most_rows: the most that it may have by what the file says; 0 where it says nothing.
         matched_size: what matched axes without a size of their own are measured at; 0 where none is
             known that runs.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
@@ -153,6 +154,7 @@ class Layout:
     sizes: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
+    most_rows: int = 0
     matched_size: int = MATCHED_SIZE
 
     @property
@@ -186,7 +188,7 @@ def build_layout(
             "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
         )
     signature = opened_signature(config, signature, fixed_shapes)
-    least_rows = _least_rows(config, signature)  # by the graph's names, before it gets others
+    least_rows, most_rows = _rows_of_runs(config, signature)  # by the graph's own names
     config = with_controls(config, signature)
     states = placed_states(config, signature)
     signature = agreed_signature(config, without_states(config, signature))
@@ -217,6 +219,7 @@ def build_layout(
         sizes=_declared_sizes(config, inputs),
         least=signature.axis_least,
         least_rows=least_rows,
+        most_rows=most_rows,
     )
 
 
@@ -257,12 +260,17 @@ def outside_layout(config: ModelConfig) -> Layout:
     )
 
 
-def _least_rows(config: ModelConfig, signature: Signature) -> int:
-    """Return the fewest rows of a run; concatenated inputs have as many as have come."""
+def _rows_of_runs(config: ModelConfig, signature: Signature) -> tuple[int, int]:
+    """Return the fewest rows of a run, and the most, 0 if there is no such number.
+
+    Concatenated inputs have as many as have come.
+    """
     if config.concatenate or not config.max_batch_size:
-        return 1
-    batch = (spec.axes[0] for spec in signature.inputs if spec.axes)
-    return max((signature.axis_least.get(name, 1) for name in batch), default=1)
+        return 1, 0
+    batch = [spec.axes[0] for spec in signature.inputs if spec.axes]
+    limits = [signature.axis_limits[name] for name in batch if name in signature.axis_limits]
+    least = max((signature.axis_least.get(name, 1) for name in batch), default=1)
+    return least, min(limits, default=0)
 
 
 def _declared_sizes(config: ModelConfig, inputs: Sequence[InputLayout]) -> dict[str, int]:

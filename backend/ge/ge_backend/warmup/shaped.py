@@ -27,7 +27,7 @@ class ShapedModel:
     """A model as an instance of it is after load, but for warm-up.
 
     Attributes:
-        config: complete, as the host gives it.
+        config: complete, as the host gives it, but for rows of which a run takes no more.
         session: with the model's first device.
         store: where costs and traffic are kept.
     """
@@ -47,6 +47,9 @@ class ShapedModel:
         """
         static, fixed = session.static_shapes, session.fixed_shapes
         layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
+        if 0 < layout.most_rows < config.max_batch_size:
+            log.info("runs have up to %d rows: the model file takes no more", layout.most_rows)
+            config = replace(config, max_batch_size=layout.most_rows)
         grid = _grid(config, layout, session, store)
         if config.warmup and not static and not layout.concatenated:
             layout = with_matched_size(session, layout, min(grid.entries, key=math.prod))
