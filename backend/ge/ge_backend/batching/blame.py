@@ -57,7 +57,8 @@ _UNFIT = re.compile(
     # OpenVINO
     r"While validating node|Matmul input shapes are incompatible|Incompatible MatMul batch|"
     r"Eltwise shape infer input shapes|conflicts with the reshape pattern|channels must match|"
-    r"incompatible with provided dimensions|exceeds the axis dimension|getCurrentMemSizeImp"
+    r"incompatible with provided dimensions|exceeds the axis dimension|getCurrentMemSizeImp|"
+    r"takes from an empty tensor"
 )
 
 # What a device says of bytes that are to be a text, and of numbers; it names input and element.

@@ -16,6 +16,7 @@ from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.host_memory import host_memory
+from ge_backend.device.ov.empty import skipped_operator
 from ge_backend.device.ov.model import (
     ELEMENTS,
     ENGINE_ERRORS,
@@ -157,6 +158,13 @@ class OpenVinoGraph(Graph):
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
         for spec in self.signature.inputs:
             _check_input(spec, inputs[spec.name])
+        sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
+        if not all(map(math.prod, sizes)):
+            skipped = skipped_operator(self._model, sizes)
+            if skipped:
+                raise GraphFailed(
+                    f"{self._path.name} failed to run: {skipped!r} takes from an empty tensor"
+                )
 
     def _run(
         self, compiled: Any, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
