@@ -74,6 +74,15 @@ def test_a_text_of_no_tokens_is_the_clients():
     assert str(error) == "axis 'length' of 'ids' is 0 long; the model takes at least 1"
 
 
+def test_so_is_one_of_an_axis_that_is_not_padded():
+    """As where nothing says that padding is harmless."""
+    layout = replace(LAYOUT, axes=(), matched=("length",))
+    tensors = {"ids": np.zeros((1, 0), np.int64)}
+    request = Request(index=0, rows=1, tensors=tensors, sizes=(), matched=(0,))
+    error = blamed(GraphFailed(GATHER.format(0, 0, -1)), request, layout, planned=True)
+    assert str(error) == "axis 'length' of 'ids' is 0 long; the model takes at least 1"
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -14,6 +14,7 @@ import numpy as np
 from ge_backend.batching.request import Request
 from ge_backend.errors import GeError, GraphFailed, InvalidRequest
 from ge_backend.layout.layout import Layout
+from ge_backend.tensors import Shape
 
 __all__ = ["blamed", "limit_in"]
 
@@ -140,18 +141,22 @@ def _index(
 
 def _size(request: Request, layout: Layout, limit: int) -> InvalidRequest | None:
     """Name the axis that is longer than this, and an input that has it."""
-    return _axis(request, layout, lambda size: size > limit, f"at most {limit}")
+    return _axis(request.sizes, layout, lambda size: size > limit, f"at most {limit}")
 
 
 def _empty(request: Request, layout: Layout) -> InvalidRequest | None:
     """Name the axis of which the graph takes a place, and there is none."""
-    return _axis(request, layout, lambda size: size == 0, "at least 1")
+    sizes = (*request.sizes, *request.matched)
+    return _axis(sizes, layout, lambda size: size == 0, "at least 1")
 
 
 def _axis(
-    request: Request, layout: Layout, wrong: Callable[[int], bool], takes: str
+    sizes: Shape, layout: Layout, wrong: Callable[[int], bool], takes: str
 ) -> InvalidRequest | None:
-    for number, (axis, size) in enumerate(zip(layout.axes, request.sizes, strict=True)):
+    """Name the first axis of a wrong size, of the padded ones and, where given, those behind."""
+    for number, (axis, size) in enumerate(
+        zip((*layout.axes, *layout.matched), sizes, strict=False)
+    ):
         if wrong(size):
             names = [repr(one.name) for one in layout.inputs if number in one.axes and not one.made]
             return InvalidRequest(
