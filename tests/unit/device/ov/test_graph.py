@@ -110,6 +110,25 @@ def test_a_file_of_openvinos_own_runs(load, tmp_path):
     assert GraphSource.of(tmp_path / "own.xml").stamp != source.stamp
 
 
+def test_states_inside_of_a_file_begin_anew_with_each_run(load, tmp_path, caplog):
+    """Else they would be of whoever ran before; the log says so."""
+    from openvino import opset6, opset13
+
+    x = opset13.parameter([1, 4], np.float32, name="x")
+    zeros = opset13.constant(np.zeros((1, 4), np.float32))
+    old = opset6.read_value(zeros, "count", openvino.Type.f32, openvino.PartialShape([1, 4]))
+    new = opset13.add(old, x)
+    kept = opset6.assign(new, "count")
+    model = openvino.Model([new.output(0)], [kept.output(0)], [x], "m")
+    openvino.save_model(model, tmp_path / "own.xml")
+    graph = load(tmp_path / "own.xml")
+    (name,) = [spec.name for spec in graph.signature.inputs]
+    for _ in range(2):
+        (result,) = graph.run({name: np.ones((1, 4), np.float32)}, {}, exclusive=False).values()
+        assert result.tolist() == [[1] * 4]
+    assert "keeps states inside (count)" in caplog.text
+
+
 @pytest.mark.parametrize("bucket", [False, True])
 def test_a_file_of_openvinos_own_may_return_its_inputs(load, tmp_path, bucket):
     """In another order than they came, and beside what it computes."""

@@ -81,6 +81,15 @@ class OpenVinoGraph(Graph):
         self._model: Any = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
         self._passed = passed_inputs(self._model)
+        states = [variable.info.variable_id for variable in self._model.get_variables()]
+        if states:
+            log.warning(
+                "%s keeps states inside (%s), and each run begins with fresh ones; to carry them "
+                "from request to request make them inputs and outputs, and name these in "
+                "sequence_batching.state",
+                source.path,
+                ", ".join(states),
+            )
         self._per_run = source.threads or 1
         self._streams = max(1, cores.count // self._per_run)
         self._chosen: frozenset[ShapesKey] = frozenset()
