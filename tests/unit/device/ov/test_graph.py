@@ -317,6 +317,26 @@ def test_rows_that_do_not_fit_the_weights_fail(load, tmp_path, inside, rank, len
         run(length)
 
 
+@pytest.mark.parametrize("wrong", [-5, 4, 99])
+def test_an_index_that_a_table_has_no_row_for_fails(load, tmp_path, wrong):
+    """OpenVINO gives zeros for it, as if it were a token; the words are ONNX Runtime's."""
+    table = WEIGHTS[:4].copy()
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "length"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "length", 8])],
+        [numpy_helper.from_array(table, "table")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "ids.onnx").write_bytes(model.SerializeToString())
+    loaded = load(tmp_path / "ids.onnx")
+    ids = np.array([[0, 3, -4]])
+    np.testing.assert_array_equal(loaded.run({"ids": ids}, {}, exclusive=False)["y"], table[ids])
+    with pytest.raises(GraphFailed, match=rf"idx={wrong} must be within .* range \[-4,3\]"):
+        loaded.run({"ids": np.array([[0, wrong, 1]])}, {}, exclusive=False)
+
+
 @pytest.mark.parametrize("kind", ["read-only", "strided"])
 def test_copies_of_inputs_live_as_long_as_the_run(load, tmp_path, kind):
     """Of two inputs, the memory of the first one's copy would be the second one's."""

@@ -17,6 +17,7 @@ from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.ov.empty import skipped_operator
+from ge_backend.device.ov.indices import index_ranges
 from ge_backend.device.ov.model import (
     ELEMENTS,
     ENGINE_ERRORS,
@@ -81,6 +82,7 @@ class OpenVinoGraph(Graph):
         self._model: Any = read_model(self._path)
         self.signature = signature_of(self._model, self._path)
         self._passed = passed_inputs(self._model)
+        self._ranges = index_ranges(self._model)
         states = [variable.info.variable_id for variable in self._model.get_variables()]
         if states:
             log.warning(
@@ -165,8 +167,10 @@ class OpenVinoGraph(Graph):
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
-        for spec in self.signature.inputs:
+        for place, spec in enumerate(self.signature.inputs):
             _check_input(spec, inputs[spec.name])
+            if place in self._ranges and inputs[spec.name].size:
+                _check_indices(inputs[spec.name], *self._ranges[place])
         sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
         if not all(map(math.prod, sizes)):
             skipped = skipped_operator(self._model, sizes)
@@ -209,6 +213,16 @@ def _check_input(spec: TensorSpec, array: Array) -> None:
             raise GraphFailed(
                 f"input {spec.name!r} has values from {least} to {most}, and OpenVINO computes "
                 "whole numbers in 32 bits with a sign; set the parameter 'engine' to 'onnxruntime'"
+            )
+
+
+def _check_indices(array: Array, least: int, most: int) -> None:
+    """Fail as ONNX Runtime does, where OpenVINO would give zeros."""
+    for index in (int(array.min()), int(array.max())):
+        if not least <= index <= most:
+            raise GraphFailed(
+                f"an index is out of bounds, idx={index} must be within the inclusive range "
+                f"[{least},{most}]"
             )
 
 
