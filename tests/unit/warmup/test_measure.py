@@ -291,6 +291,17 @@ def test_a_bucket_that_fails_gets_an_estimate_and_is_tried_again(start):
     assert second.asked[1, 8] == 0
 
 
+def test_no_row_is_padded_to_a_bucket_that_fails(start, monkeypatch):
+    """An estimate may be below what smaller ones cost, as of sizes that a table of positions lacks."""
+    monkeypatch.setattr(Session, "bucketed", True)
+    broken = [{"on": "prepare", "do": "fail", "nth": 1}]  # the largest
+    assert start(faults=broken).costs().keys() == {(1, 8), (4, 8)}
+    again = start(faults=broken)
+    assert again.estimates().keys() == {(1, 8), (4, 8)}
+    assert start().costs().keys() == set(SMALL.entries)
+    assert start(faults=[{"on": "prepare", "do": "fail"}]).costs().keys() == set(SMALL.entries)
+
+
 def test_a_bucket_that_fails_ends_the_start_of_a_static_engine(start):
     """It could never be served."""
     one = start(static_shapes=True, faults=[{"on": "prepare", "do": "fail"}])

@@ -52,6 +52,7 @@ class FakeSession:
     fails_on: int = 0
     takes_s: float = 0.0
     most_rows: int = 0
+    failed: set[tuple[int, ...]] = field(default_factory=set)
     prepared: list = field(default_factory=list)
     repeats: list = field(default_factory=list)
     compiled: list = field(default_factory=list)
@@ -204,3 +205,4 @@ def test_an_engine_that_prefers_buckets_is_told_all_of_them_first():
     assert len(session.compiled[0]) == 3
     assert len(session.prepared) == 3
     assert costs.keys() == {(1, 8)}
+    assert session.failed == {(8, 8)}

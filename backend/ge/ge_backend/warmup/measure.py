@@ -80,9 +80,12 @@ def measured_anew(model: ShapedModel) -> dict[Bucket, float]:
 def estimated_costs(model: ShapedModel) -> dict[Bucket, float]:
     """Return costs to begin with, after one run in the smallest bucket: the model answers.
 
-    They are those of an earlier start; the others are estimated from what is known of them.
+    They are those of an earlier start; the others are estimated from what is known of them. Where
+    rows are padded to buckets, those that were measured do: others may have failed.
     """
-    kept, entries = kept_costs(model), model.grid.entries
+    kept, entries = kept_costs(model), list(model.grid.entries)
+    if model.session.bucketed:
+        entries = [bucket for bucket in entries if bucket in kept] or entries
     tried = first_cost(model.session, model.layout, min(entries, key=math.prod))
     found = len([bucket for bucket in entries if bucket in kept])
     log.info("serving with %d of %d costs, the others are measured now", found, len(entries))
@@ -98,8 +101,9 @@ def measured_costs(
 
     Costs that an earlier start measured are taken from the store, so that only what has to be
     compiled is prepared again. Buckets that were not measured get an estimate, also those that are
-    left when `stopped` ends it between two. The others are sessions with its further devices, all
-    of one kind: they are prepared, too, and not measured on.
+    left when `stopped` ends it between two; those that failed get none where rows are padded to
+    buckets and need not be, so that no row is. The others are sessions with its further devices,
+    all of one kind: they are prepared, too, and not measured on.
 
     Raises:
         ModelError: a bucket of an engine with static shapes failed.
@@ -125,7 +129,8 @@ def measured_costs(
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
         model.store.keep_costs(key, costs)
-    return _completed(entries, bounded_costs(costs, costs, packed=session.packed))
+    able = [bucket for bucket in entries if bucket not in session.failed] or entries
+    return _completed(able, bounded_costs(costs, costs, packed=session.packed))
 
 
 def added_costs(

@@ -139,6 +139,8 @@ def prepare_bucket(
         if session.static_shapes:
             raise ModelError(f"warm-up of bucket {label} failed: {error}") from error
         log.warning("bucket %s cannot be measured: %s", label, error)
+        if session.bucketed:
+            session.failed.add(bucket)
         return None
 
 

@@ -54,6 +54,7 @@ class Session:
         served: the graph's files.
         initial: those of the initial values of states; None where there are none.
         most_rows: the most that a run of warm-up has had; 0 while none has ended well.
+        failed: the buckets that a graph which could do without them has failed on.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
@@ -74,6 +75,7 @@ class Session:
         self.served = ServedFiles(Path(source.path).parent, source.files, source.stamp)
         self.initial: ServedFiles | None = None
         self.most_rows = 0
+        self.failed: set[Shape] = set()
         self.arena = Arena(arena_bytes)
         self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
