@@ -19,7 +19,8 @@ _LEVEL = ContextVar("level", default=logging.WARNING)
 _NO_MEMORY = ("bad_alloc", "allocate memory", "not enough memory", "out of memory")
 _STACK_FIRST = "The following operation failed in the TorchScript interpreter"
 _LONGEST = 600
-_SOURCE = re.compile(r"/?(?:[\w.+-]+/)+(?=[\w.+-]+\.(?:cc|cpp|cu|h|hpp|py)\b)")
+# From a path's beginning only: a long text without one would be tried from each of its letters.
+_SOURCE = re.compile(r"(?<![\w.+/-])/?(?:[\w.+-]+/)+(?=[\w.+-]+\.(?:cc|cpp|cu|h|hpp|py)\b)")
 
 
 def reason(error: BaseException) -> str:
