@@ -5,6 +5,7 @@ import pytest
 
 from ge_backend.device.arrays import (
     bytes_columns,
+    check_indices,
     check_names,
     settled,
     shapes_key,
@@ -44,6 +45,17 @@ def test_a_column_of_bytes_is_taken_as_it_is():
     )
     assert column.tolist() == [b"one", b"two"]
     assert np.shares_memory(column, texts)
+
+
+@pytest.mark.parametrize(("indices", "wrong"), [([0, 3], 3), ([-3, 1], -3), ([-3, 3], -3)])
+def test_an_index_that_a_table_lacks_is_told_with_its_range(indices, wrong):
+    """Those at both ends are taken."""
+    check_indices("an index is out of range:", np.array([-2, 2]), -2, 2)
+    with pytest.raises(GraphFailed) as failed:
+        check_indices("an index is out of range:", np.array(indices), -2, 2)
+    assert str(failed.value) == (
+        f"an index is out of range: idx={wrong} must be within the inclusive range [-2,2]"
+    )
 
 
 def test_another_input_is_told_with_what_came():

@@ -12,6 +12,7 @@ from ge_backend.tensors import Array, Shape, Signature, TensorSpec
 __all__ = [
     "ShapesKey",
     "bytes_columns",
+    "check_indices",
     "check_names",
     "settled",
     "shapes_key",
@@ -43,6 +44,18 @@ def check_names(path: str, known: Collection[str], given: Collection[str]) -> No
         raise GraphFailed(
             f"{path} takes the inputs {', '.join(known)}; got {', '.join(given) or 'none'}"
         )
+
+
+def check_indices(what: str, indices: Array, least: int, most: int) -> None:
+    """See that indices, one at least, are in a table: some engines read beside it.
+
+    Raises:
+        GraphFailed: one is not; told in ONNX Runtime's words, which clients' errors are made of.
+    """
+    low, high = int(indices.min()), int(indices.max())
+    if low < least or high > most:
+        index = low if low < least else high
+        raise GraphFailed(f"{what} idx={index} must be within the inclusive range [{least},{most}]")
 
 
 def wrong_input(spec: TensorSpec, array: Array) -> GraphFailed:

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import openvino
 
-from ge_backend.device.arrays import ShapesKey, check_names, settled, shapes_key, shapes_of
+from ge_backend.device.arrays import (
+    ShapesKey,
+    check_indices,
+    check_names,
+    settled,
+    shapes_key,
+    shapes_of,
+)
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
@@ -170,9 +177,10 @@ class OpenVinoGraph(Graph):
         for place, spec in enumerate(self.signature.inputs):
             _check_input(spec, inputs[spec.name])
             if place in self._ranges and inputs[spec.name].size:
-                _check_indices(inputs[spec.name], *self._ranges[place])
-        sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
-        if not all(map(math.prod, sizes)):
+                # As ONNX Runtime: OpenVINO would give zeros.
+                check_indices("an index is out of bounds,", inputs[spec.name], *self._ranges[place])
+        if not all(array.size for array in inputs.values()):
+            sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
             skipped = skipped_operator(self._model, sizes)
             if skipped:
                 raise GraphFailed(
@@ -213,16 +221,6 @@ def _check_input(spec: TensorSpec, array: Array) -> None:
             raise GraphFailed(
                 f"input {spec.name!r} has values from {least} to {most}, and OpenVINO computes "
                 "whole numbers in 32 bits with a sign; set the parameter 'engine' to 'onnxruntime'"
-            )
-
-
-def _check_indices(array: Array, least: int, most: int) -> None:
-    """Fail as ONNX Runtime does, where OpenVINO would give zeros."""
-    for index in (int(array.min()), int(array.max())):
-        if not least <= index <= most:
-            raise GraphFailed(
-                f"an index is out of bounds, idx={index} must be within the inclusive range "
-                f"[{least},{most}]"
             )
 
 

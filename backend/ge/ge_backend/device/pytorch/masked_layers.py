@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from ge_backend.device.arrays import check_indices
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.mask import fused_mask_type, mask_of
 from ge_backend.device.pytorch.packed_rows import PackedRows, is_causal
@@ -109,21 +110,13 @@ class Pieces:
         yield first, len(lengths)
 
     def _check(self, packed: PackedRows) -> None:
-        _check_index("a token's index", packed.ids, self.encoder.vocabulary)
+        known = self.encoder
+        check_indices("a token's index out of range:", packed.ids, 0, known.vocabulary - 1)
         if packed.types is not None:
-            _check_index("a token's type", packed.types, self.encoder.token_types)
-        longest, most = int(packed.columns.max()) + 1, self.encoder.max_length
+            check_indices("a token's type out of range:", packed.types, 0, known.token_types - 1)
+        longest, most = int(packed.columns.max()) + 1, known.max_length
         if longest > most:
             raise GraphFailed(f"a row of {longest} tokens; the model takes {most}")
-
-
-def _check_index(what: str, indices: Array, count: int) -> None:
-    low, high = int(indices.min()), int(indices.max())
-    if low < 0 or high >= count:
-        raise GraphFailed(
-            f"{what} out of range: idx={low if low < 0 else high} must be within the inclusive "
-            f"range [0,{count - 1}]"
-        )
 
 
 class Apart(Protocol):
