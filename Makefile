@@ -30,7 +30,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-server wheels bench bench-quick trust demo serve image wheel clean
+.PHONY: help setup check fix test test-all test-server wheels bench bench-quick trust demo serve image wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,10 +55,15 @@ fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# Two files at a time: much of a test is waiting for processes, and more at once want memory. As they
-# are listed: by number of tests the longest would begin last, and other files wait for its servers.
-test: $(VENV)/.test $(NPU_SOURCES) ## all tests, the real server among them
-	$(RUN) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+# Two files at a time: much of a test is waiting for processes, and more at once want memory. In the
+# order of tests/tiers.py: the longest first, so that none is left alone at the end.
+TESTS = $(RUN) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 20 --junit-xml
+
+test: $(VENV)/.test $(NPU_SOURCES) ## what a change needs tested, with the real server
+	$(TESTS) build/test.xml -m "not long" $(ARGS)
+
+test-all: $(VENV)/.test $(NPU_SOURCES) ## every test: the long tier builds, installs and replays whole things, too
+	$(TESTS) build/test-all.xml $(ARGS)
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
 	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fakes.null_device import use_here
+from tiers import is_long, longest_first, read_durations
 
 TESTS = Path(__file__).resolve().parent
 # A folder of this name marks what is in it.
@@ -53,6 +54,10 @@ def pytest_collection_modifyitems(items):
         folder = folder_of(item.path)
         if folder in FOLDERS:
             item.add_marker(folder)
+        if is_long(item.path):
+            item.add_marker("long")
+    durations = read_durations()
+    items.sort(key=lambda item: longest_first(item.path, durations))
 
 
 @pytest.hookimpl(wrapper=True)

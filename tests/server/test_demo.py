@@ -12,7 +12,7 @@ import openai
 import pytest
 
 # The first run exports the encoder, which takes most of a minute.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
 

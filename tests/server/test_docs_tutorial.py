@@ -18,7 +18,7 @@ from builders.writer import make_writer
 from ge_backend.tritonserver import free_ports
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(580),
     pytest.mark.filterwarnings("ignore"),
 ]

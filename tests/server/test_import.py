@@ -19,7 +19,7 @@ from builders.checkpoints import (
 )
 from ge_backend.cli.main import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 TEXTS = ("rain and wind", "Goal!", "bread with soup " * 30, "", " \tRAIN snow\n")
 

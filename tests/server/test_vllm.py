@@ -24,7 +24,7 @@ PYTHON = os.environ.get("GE_VLLM_PYTHON", "")
 REASON = "GE_VLLM_PYTHON names no Python that has vLLM"
 # vLLM alone takes a minute to start.
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(570),
     pytest.mark.skipif(not PYTHON, reason=REASON),
 ]

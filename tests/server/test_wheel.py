@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from builders.graphs import graph
 from builders.pages import PAGES, commands
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "backend")

@@ -100,7 +100,7 @@ def test_a_draft_is_in_a_repository_that_stands_alone(
     assert names == {f"all_Mini_LM{end}" for end in ("", "_encoder", "_tokenizer")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("lower_case", [False, True])
 def test_texts_have_the_tokens_of_sentence_transformers(
@@ -124,7 +124,7 @@ def test_texts_have_the_tokens_of_sentence_transformers(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "said",

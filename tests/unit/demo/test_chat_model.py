@@ -25,7 +25,7 @@ def folder():
     return prepare(cache, Console(file=io.StringIO()))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_real_model_answers_as_transformers_lets_it(folder):
     """In float32, token for token; and the answer is right."""

@@ -73,7 +73,7 @@ def test_a_failed_export_leaves_nothing_behind(tmp_path, monkeypatch):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 2), (5, 33)])
 def test_the_onnx_file_takes_any_batch_and_length(prepared, shape):
     """Every row is a unit vector; one row and one token are no special case."""
@@ -86,7 +86,7 @@ def test_the_onnx_file_takes_any_batch_and_length(prepared, shape):
     assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_padding_does_not_change_an_embedding(prepared):
     """Pooling counts real tokens only, so a masked tail is nothing."""
     session = onnxruntime.InferenceSession(str(prepared.onnx))
@@ -100,7 +100,7 @@ def test_padding_does_not_change_an_embedding(prepared):
     assert np.abs(found - alone).max() < 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_program_carries_its_names(prepared):
     """torch.export keeps no output names and calls axes s43: the extra file has them."""
     import torch
@@ -117,7 +117,7 @@ def test_the_program_carries_its_names(prepared):
     assert limits == {"batch": 256, "sequence": 512}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_exports_were_compared_with_the_original(prepared):
     """The differences are known and tiny."""
     assert set(prepared.differences) == {"ONNX", "torch.export"}

@@ -102,7 +102,7 @@ def test_the_compose_file_has_the_profiles(command):
     assert set(asked) <= {profile for service in services for profile in service["profiles"]}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("command", named("pytest", ".venv/bin/pytest"), ids=str)
 def test_pytest_finds_the_tests(command):
     """All that it is told to run can be imported, and there is some: of whole folders this run is proof."""

@@ -189,7 +189,7 @@ def test_a_ranker_of_sentence_transformers_is_a_classifier(folder, lower_case):
         read_encoder_folder(there)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_ranker_is_read_as_it_is_saved(tmp_path, monkeypatch):
     """By the release of sentence-transformers that is installed."""

@@ -33,7 +33,7 @@ from ge_backend.device.pytorch.encoder_export import (
 )
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
 
 def answer(path, ids):
