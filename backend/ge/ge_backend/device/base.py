@@ -80,7 +80,7 @@ class GraphSource:
         Raises:
             ModelError: the model is made of several files, and one is missing or does not fit.
         """
-        known = canonical(path)
+        known = canonical(path, options)
         return cls(
             path=str(known),
             stamp=stamp_of(model_files(known, options)),

@@ -21,6 +21,10 @@ def with_external_weights(location):
     return field(7, field(5, field(13, entry)))
 
 
+# One without any; nothing lies beside it.
+WHOLE = field(7, b"")
+
+
 def test_known_names_in_order(tmp_path):
     """ONNX comes before torch when a folder holds both and nothing is named."""
     (tmp_path / "model.pt2").touch()
@@ -98,7 +102,7 @@ def test_a_grid_of_links_is_a_grid(tmp_path):
     store.mkdir()
     folder.mkdir(parents=True)
     for name in ("model.1x8.om", "model.2x8.om", "model.onnx"):
-        (store / f"blob-{name}.onnx").touch()
+        (store / f"blob-{name}.onnx").write_bytes(WHOLE)
         (folder / name).symlink_to(store / f"blob-{name}.onnx")
     (tmp_path / "linked").symlink_to(tmp_path / "real")
     reached = tmp_path / "linked" / "1"
@@ -122,9 +126,57 @@ def test_a_link_keeps_its_name_where_the_files_own_says_less(tmp_path, name, tar
     """Its end tells which engine runs it; caches of downloads call files by their hash."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "1").mkdir()
-    (tmp_path / "blobs" / target).touch()
+    (tmp_path / "blobs" / target).write_bytes(WHOLE)
     (tmp_path / "1" / name).symlink_to(f"../blobs/{target}")
     assert canonical(tmp_path / "1" / name) == tmp_path / known
+
+
+@pytest.mark.parametrize(
+    ("beside_link", "beside_target", "known"),
+    [
+        ("weights.bin", "", "1"),  # a file of its own
+        ("", "weights.bin", "1"),  # missing, and said so
+        ("copy", "weights.bin", "1"),  # the release's, where the store has another
+        ("link", "weights.bin", "store"),  # one and the same
+    ],
+)
+def test_what_lies_beside_a_link_belongs_to_the_model(tmp_path, beside_link, beside_target, known):
+    """As for ONNX Runtime; the link is followed where the target has the very same files."""
+    store, folder = tmp_path / "store", tmp_path / "1"
+    store.mkdir()
+    folder.mkdir()
+    (store / "model.onnx").write_bytes(with_external_weights("weights.bin"))
+    (folder / "model.onnx").symlink_to(store / "model.onnx")
+    if beside_target:
+        (store / "weights.bin").write_bytes(b"old")
+    if beside_link == "link":
+        (folder / "weights.bin").symlink_to(store / "weights.bin")
+    elif beside_link:
+        (folder / "weights.bin").write_bytes(b"new")
+    assert canonical(folder / "model.onnx") == tmp_path / known / "model.onnx"
+    if beside_link:
+        files = GraphSource.of(folder / "model.onnx").files()
+        assert files[1].read_bytes() == (b"old" if beside_link == "link" else b"new")
+    else:
+        told = r"'weights\.bin', which is not beside it; model\.onnx is a link: link weights\.bin"
+        with pytest.raises(ModelError, match=told):
+            GraphSource.of(folder / "model.onnx")
+
+
+@pytest.mark.parametrize("end", ["bin", "cfg"])
+def test_a_pair_behind_links_is_that_of_the_links(tmp_path, end):
+    """An IR's weights, and a file that an option names: never those beside what is linked to."""
+    name, options = "model.xml", [("atc.insert_op_conf", "model.cfg")] if end == "cfg" else []
+    for folder, content in (("old", b"1"), ("new", b"2")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_bytes(b"<net/>")
+        (tmp_path / folder / f"model.{end}").write_bytes(content)
+    served = tmp_path / "1"
+    served.mkdir()
+    (served / name).symlink_to(tmp_path / "old" / name)
+    (served / f"model.{end}").symlink_to(tmp_path / "new" / f"model.{end}")
+    _, beside = model_files(canonical(served / name, options), options)
+    assert beside.read_bytes() == b"2"
 
 
 @pytest.mark.parametrize("filename", ["", "model.onnx"])

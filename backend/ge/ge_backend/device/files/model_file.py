@@ -94,18 +94,29 @@ def _described(path: Path) -> str:
     return path.name
 
 
-def canonical(path: Path) -> Path:
+def canonical(path: Path, options: Iterable[tuple[str, str]] = ()) -> Path:
     """Return the one path by which a file is known, however it is reached.
 
-    A link keeps its own name if the file that it leads to has a name that ends otherwise: the end
-    says which engines run it, and caches of downloads (Hugging Face, DVC) call files by their hash.
-    That of an offline model always does, as its name may say its shape, and the files beside it may
-    belong to it; so does that of what describes a checkpoint.
+    A link is followed where nothing is lost by it: the file that it leads to has a name with the
+    same end, which says which engines run it (caches of downloads call files by their hash), and
+    the files that lie there beside it are those that lie beside the link. Otherwise the link is
+    what is loaded, and what lies beside the link belongs to it, as for ONNX Runtime and OpenVINO.
+    The name of an offline model may say its shape, and what describes a checkpoint has the whole
+    folder beside it: they keep theirs.
     """
-    file = path.resolve()
+    link, file = path.parent.resolve() / path.name, path.resolve()
     end = next((end for end in file_ends() if path.name.endswith(end)), path.suffix)
     by_name = path.suffix == ".om" or path.name == CONFIG or not file.name.endswith(end)
-    return path.parent.resolve() / path.name if by_name else file
+    return link if by_name or not _same_files(link, file, tuple(options)) else file
+
+
+def _same_files(link: Path, file: Path, options: Sequence[tuple[str, str]]) -> bool:
+    """Whether a model is made of the same files by the name of a link and by that of its target."""
+    try:
+        here, there = model_files(link, options), model_files(file, options)
+    except ModelError:
+        return False
+    return [one.resolve() for one in here] == [one.resolve() for one in there]
 
 
 def model_files(path: Path, options: Iterable[tuple[str, str]] = ()) -> tuple[Path, ...]:

@@ -67,7 +67,11 @@ def external_data(model: Path) -> list[tuple[str, Path]]:
         found = {pair.get(VALUE, b"").decode() for pair in pairs if pair.get(KEY) == b"location"}
     for location in sorted(found):
         if not (model.parent / location).is_file():
-            raise ModelError(f"{model}: its weights are in {location!r}, which is not beside it")
+            link = f"; {model.name} is a link: link {location} beside it, too"
+            raise ModelError(
+                f"{model}: its weights are in {location!r}, which is not beside it"
+                + (link if model.is_symlink() else "")
+            )
     return [(location, model.parent / location) for location in sorted(found)]
 
 
