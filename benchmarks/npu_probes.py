@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks import npu_models
 from benchmarks.npu_models import WIDTH, Skipped
 from benchmarks.npu_ranges import nowhere, range_run
-from benchmarks.npu_served import health, images, npu_smi, pool, served
+from benchmarks.npu_served import health, images, pool, served
 from ge_backend.device import acl as our_calls
 from ge_backend.device.atc.cann import find_cann
 from ge_backend.device.base import GraphSource
@@ -535,7 +535,6 @@ PROBES: Mapping[str, Probe] = {
         pool,
         images,
         health,
-        npu_smi,
         memory,
         ranges,
         error_text,

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,17 +17,15 @@ import numpy as np
 from benchmarks import npu_models
 from benchmarks.npu_models import IMAGE, WIDTH
 from ge_backend.device.base import Graph, GraphSource
-from ge_backend.host.npu_smi import place_of, read_ecc, read_temperature
 from ge_backend.tensors import Array, Shape
 
 if TYPE_CHECKING:
     from benchmarks.npu_probes import Bench
 
-__all__ = ["far", "health", "images", "npu_smi", "pool", "served"]
+__all__ = ["far", "health", "images", "pool", "served"]
 
 POOL_BYTES = 64 << 20
 TURNS = 50
-SMI_S = 10.0
 PHOTO = 16, 16, 3
 STATIC = "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"
 DYNAMIC = "aipp_op {\n  aipp_mode: dynamic\n  max_src_image_size: 4096\n}\n"
@@ -137,21 +132,6 @@ def health(bench: Bench) -> str:
         return f"{found} in {1e3 * (time.perf_counter() - started):.1f} ms"
 
 
-def npu_smi(bench: Bench) -> str:
-    """Does npu-smi print what is read of it?"""
-    if shutil.which("npu-smi") is None:
-        return "there is no npu-smi"
-    mapping = _printed("-m")
-    place = place_of(bench.index, os.environ.get("ASCEND_RT_VISIBLE_DEVICES", ""), mapping)
-    if place is None:
-        return f"no card and chip in: {mapping}"
-    chip = "-i", place[0], "-c", place[1]
-    heat, errors = _printed("-t", "temp", *chip), _printed("-t", "ecc", *chip)
-    degrees, counts = read_temperature(heat), read_ecc(errors)
-    temperature = f"not in: {heat}" if degrees is None else degrees
-    return f"card and chip {place}; temperature {temperature}; ECC {counts or f'not in: {errors}'}"
-
-
 def far(found: Array, truth: Array) -> float:
     """Return the largest difference of two arrays, as a part of the largest value."""
     if found.shape != truth.shape:
@@ -230,18 +210,3 @@ def _inputs(bench: Bench, path: Path) -> str:
         mdl.destroy_desc(desc)
         mdl.unload(model)
     return ", ".join(found)
-
-
-def _printed(*arguments: str) -> str:
-    """Return what npu-smi prints, in one line."""
-    try:
-        done = subprocess.run(
-            ["npu-smi", "info", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=SMI_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return done.stdout + done.stderr

@@ -27,7 +27,6 @@ from acl_simulator.site import SimulatedPython
 from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import parameters, write_model
 from builders.metrics import metric
-from builders.npu_smi import ECC, MAPPING, TEMPERATURE, fake_npu_smi
 from builders.null_models import comes_true
 from builders.simulated_onnx import onnx_of
 from builders.standstill import standing_still
@@ -157,8 +156,7 @@ def bench(triton_server, tmp_path_factory):
             "GE_CACHE_DIR": str(folder / "cache"),
             "ASCEND_HOME_PATH": str(fake_cann(folder / "cann")),
             "FAKE_ATC_RUNS": str(folder / "runs"),
-        }
-        | fake_npu_smi(folder / "smi", mapping=MAPPING, temp=TEMPERATURE, ecc=ECC),
+        },
         arguments=("--exit-on-error=false", "--strict-readiness=false"),
     )
     yield Bench(server, python, folder / "runs")
@@ -251,12 +249,6 @@ def test_what_is_left_out_is_read_from_the_file(bench):
 def test_onnx_is_compiled_once_for_all_buckets(bench):
     """One run of the compiler, whatever restarts there were."""
     assert len(runs_of_atc(bench.atc_runs)) == 1
-
-
-def test_temperature_and_memory_errors_are_published(bench):
-    """What npu-smi prints, for the card and chip that the NPU is; the stubs ask it."""
-    assert bench.tells("ge_device_temperature_celsius", "encoder", 39)
-    assert bench.tells("ge_device_ecc_errors", "encoder", 4 + 2)
 
 
 @pytest.mark.parametrize(

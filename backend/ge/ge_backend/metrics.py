@@ -183,18 +183,6 @@ METRICS: Mapping[str, Metric] = {
             "device",
             "unit",
         ),
-        _gauge(
-            "ge_device_temperature_celsius",
-            "Temperature of an NPU's chip; only where `npu-smi` tells it.",
-            "device",
-        ),
-        _gauge(
-            "ge_device_ecc_errors",
-            "Errors in an NPU's memory, `corrected` and `uncorrected` ones, not those of its whole "
-            "life; only where `npu-smi` tells them.",
-            "device",
-            "kind",
-        ),
         _counter(
             "ge_sequences_total",
             "Sequences that began, ended, were idle too long (expired), gave their slot to another "

@@ -1,7 +1,5 @@
 """What is served on an NPU, asked of the simulator: the logic, and that nothing is misused or left."""
 
-import os
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ pytest.importorskip("onnx")
 
 from benchmarks import npu_served
 from benchmarks.npu_probes import Bench
-from benchmarks.npu_served import far, health, images, npu_smi, pool, served
+from benchmarks.npu_served import far, health, images, pool, served
 
 from acl_simulator import BatchGears, PixelMeans, write_om
 from builders.npu_questions import simulated
@@ -74,34 +72,6 @@ def test_health_is_told(bench):
     """With how long it takes."""
     assert health(bench).startswith("Health(abnormal=0, cube=")
     assert health(bench).endswith(" ms")
-
-
-@pytest.mark.parametrize(
-    ("mapping", "sensor", "found"),
-    [
-        ("NPU ID\n 2 1 0 910B3", "Temperature (C) : 41", "temperature 41; ECC not in: Temperature"),
-        ("2 1 0 910B3", "HBM Single Bit Error Count : 3", "ECC {'corrected': 3}"),
-        ("2 1 0 910B3", "41 degrees", "('2', '1'); temperature not in: 41 degrees; ECC not in: 41"),
-        ("nothing", "", "no card and chip in: nothing"),
-    ],
-)
-def test_what_npu_smi_prints_is_read(bench, monkeypatch, tmp_path, mapping, sensor, found):
-    """What is not found in it is shown."""
-    program = tmp_path / "bin" / "npu-smi"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!/bin/sh\nif [ \"$2\" = -m ]; then printf '{mapping}'; else printf '{sensor}'; fi\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
-    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
-    assert found in npu_smi(bench)
-
-
-def test_without_npu_smi(bench, monkeypatch):
-    """That is said."""
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert npu_smi(bench) == "there is no npu-smi"
 
 
 def test_another_shape_is_no_small_difference():

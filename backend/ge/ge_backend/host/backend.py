@@ -22,7 +22,6 @@ from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, send_response, write_response
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
-from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.layout.layout import Layout
 from ge_backend.learning.learner import Learner
@@ -47,7 +46,7 @@ class Backend:
         self,
         config: ModelConfig,
         pipeline: Pipeline | EnsembleRunner,
-        companions: Sequence[Learner | Counters | NpuSensors],
+        companions: Sequence[Learner | Counters],
         steps: Steps | None = None,
         warm_ups: int = 0,
     ) -> None:
@@ -88,11 +87,9 @@ class Backend:
         pipeline, learners = _opened(config, instance, store, lose_states)
         devices = pipeline.devices
         begin_at_zero(recorder, devices)
-        beside = instance.companions(
-            pipeline.sample_devices, device=",".join(devices), devices=devices
-        )
+        counters = instance.counters(pipeline.sample_devices, device=",".join(devices))
         steps = None if sequencer is None else Steps(sequencer, recorder)
-        return cls(config, pipeline, (*learners, *beside), steps, _warm_ups(given))
+        return cls(config, pipeline, (*learners, counters), steps, _warm_ups(given))
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch, or let it wait: one response per request, or None where one is sent."""

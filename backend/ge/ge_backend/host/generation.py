@@ -22,7 +22,6 @@ from ge_backend.fleet.device_state import DeviceState
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
-from ge_backend.host.npu_smi import NpuSensors
 from ge_backend.host.text_requests import TextRequest, read_text_request, write_text_response
 from ge_backend.metrics import METRICS, Kind, Recorder
 from ge_backend.serving.generation import FINISHED, open_generation
@@ -45,18 +44,18 @@ class Generation:
     Args:
         client: where text is made; becomes this object's.
         recorder: counts requests, and what fails.
-        companions: the threads beside it, which publish figures or read them; become this object's.
+        counters: the thread beside it, which publishes figures; becomes this object's.
     """
 
     def __init__(
         self,
         client: GenerationClient,
         recorder: Recorder,
-        companions: Sequence[Counters | NpuSensors],
+        counters: Counters,
     ) -> None:
         self._client = client
         self._recorder = recorder
-        self._companions = companions
+        self._counters = counters
 
     @classmethod
     def open(cls, instance: Instance) -> Generation:
@@ -78,9 +77,7 @@ class Generation:
                 for name in LEVELS:
                     recorder.set(name, 0.0)
 
-        devices = config.placement.devices
-        beside = instance.companions(look, device=config.device, devices=devices)
-        return cls(client, recorder, beside)
+        return cls(client, recorder, instance.counters(look, device=config.device))
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""
@@ -102,8 +99,7 @@ class Generation:
     def close(self) -> None:
         """Let what runs end, for a while; tell the others; leave."""
         self._client.close()
-        for companion in self._companions:
-            companion.close()
+        self._counters.close()
 
 
 class _Answer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
-from ge_backend.host.npu_smi import NpuSensors, open_sensors
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.version_folder import version_folder
 from ge_backend.metrics import Recorder
@@ -62,16 +61,12 @@ class Instance:
         """Count that a device's executor was found dead."""
         self.recorder.add("ge_executor_restarts_total", device=device)
 
-    def companions(
-        self, sample: Callable[[], None], *, device: str, devices: Sequence[str]
-    ) -> tuple[Counters | NpuSensors, ...]:
-        """Start the threads that publish figures, and read them; they are the caller's to close.
+    def counters(self, sample: Callable[[], None], *, device: str) -> Counters:
+        """Start the thread that publishes figures; it is the caller's to close.
 
         Args:
             sample: as for `Counters`.
             device: the label of what has none of its own.
-            devices: those whose sensors are read.
         """
         labels = {"model": self.config.name, "version": self.config.version, "device": device}
-        counters = Counters(self.recorder, labels, sample, instance=self.name)
-        return (*open_sensors(devices, os.environ, self.recorder), counters)
+        return Counters(self.recorder, labels, sample, instance=self.name)
