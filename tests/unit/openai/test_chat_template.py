@@ -111,6 +111,34 @@ def test_a_template_that_adds_arguments_to_a_text_gets_them_as_one(tmp_path, con
     assert given[1] == called(content)
 
 
+@pytest.mark.parametrize(
+    ("shown", "arguments", "text"),
+    [
+        ("{{ call.function.arguments | tojson }}", [1], "hi|[1]"),
+        ("{% for k, v in call.function.arguments.items() %}{{ k }}{% endfor %}", [1], "hi|"),
+        ("{% for k, v in call.function.arguments.items() %}{{ k }}{% endfor %}", {"a": 1}, "hi|a"),
+        ("{% for k, v in call.function.arguments | items %}{{ k }}{% endfor %}", 7, "hi|"),
+    ],
+)
+def test_arguments_that_are_no_object_are_shown_where_they_can_be(tmp_path, shown, arguments, text):
+    """Some templates go through the arguments' names: to them such a call has none."""
+    calls = f"{{% for call in m.tool_calls or [] %}}{shown}{{% endfor %}}"
+    of_message = f"{{% for m in messages %}}{{% if m.content %}}{{{{ m.content }}}}|{{% endif %}}{calls}{{% endfor %}}"
+    made = template(tmp_path, {"chat_template": of_message})
+    call = CALL | {"function": {"name": "f", "arguments": arguments}}
+    assert made.render([*MESSAGES, called("") | {"tool_calls": [call]}]) == text
+
+
+@pytest.mark.parametrize("nine", ["call.id | length != 9", "call.id|length!=9", "length 9"])
+def test_ids_of_calls_are_as_mistrals_templates_want_them(tmp_path, nine):
+    """They refuse all others; templates that say nothing of them show the client's."""
+    shown = "{% for call in messages[1].tool_calls %}{{ call.id }}{% endfor %}"
+    asked = f"{{% if '{nine}' %}}{{% endif %}}"
+    given = [*MESSAGES, called("")]
+    assert template(tmp_path, {"chat_template": shown}).render(given) == "1"
+    assert len(template(tmp_path, {"chat_template": asked + shown}).render(given)) == 9
+
+
 def test_a_template_that_fails_over_its_types_either_way_says_so(tmp_path):
     """Messages without calls are no reason to try again."""
     made = template(tmp_path, {"chat_template": "{{ messages[0].content + 1 }}"})

@@ -3,7 +3,13 @@
 import pytest
 
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.messages import read_messages, read_tools, with_calls_as_text
+from ge_backend.openai.messages import (
+    read_messages,
+    read_tools,
+    with_calls_as_text,
+    with_nine_letter_ids,
+    with_objects_as_arguments,
+)
 
 
 def test_contents_become_one_text():
@@ -48,8 +54,7 @@ def test_what_is_null_is_left_out(calls):
         [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
         [{"role": "user", "content": 3}],
         [{"role": "assistant", "tool_calls": 3}],
-        [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{"}}]}],
-        [{"role": "assistant", "tool_calls": [{"function": {"arguments": "[" * 100_000}}]}],
+        [{"role": "assistant", "tool_calls": [{"function": "f"}]}],
     ],
 )
 def test_other_messages_are_refused(given):
@@ -66,6 +71,58 @@ def test_arguments_become_texts_again_where_a_template_wants_them_so():
     first, second = map(with_calls_as_text, read_messages(given))
     assert first == given[0]
     assert second == given[1] | {"content": None}
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ("{", {}),
+        ('{"a": "Par', {}),
+        ("[" * 100_000, {}),
+        ("", {}),
+        (None, {}),
+        ("null", {}),
+        ("[1]", [1]),
+        ([1], [1]),
+        ("7", 7),
+        ({"a": 1}, {"a": 1}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('"Paris"', {}),
+    ],
+)
+def test_arguments_of_any_kind_go_on_with_the_chat(given, arguments):
+    """A limit cuts calls off, and models write what they like; the chat is not lost for that."""
+    call = {"id": "1", "function": {"name": "f", "arguments": given}}
+    (message,) = read_messages([{"role": "assistant", "tool_calls": [call]}])
+    (read,) = message["tool_calls"]
+    assert read["function"]["arguments"] == arguments
+    del call["function"]["arguments"]
+    (message,) = read_messages([{"role": "assistant", "tool_calls": [call]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == {}
+
+
+def test_arguments_that_are_no_object_are_none_where_a_template_goes_through_them():
+    """What is an object stays one."""
+    calls = [{"function": {"name": "f", "arguments": each}} for each in ("[1]", '{"a": 1}')]
+    (message,) = read_messages([{"role": "assistant", "tool_calls": calls}])
+    found = with_objects_as_arguments(message)["tool_calls"]
+    assert [each["function"]["arguments"] for each in found] == [{}, {"a": 1}]
+    assert with_objects_as_arguments({"role": "user"}) == {"role": "user"}
+
+
+def test_ids_of_calls_become_nine_letters():
+    """Those that are stay; a call's and its result's are the same, and others are others."""
+    ids = ["call_0123456789", "abcDEF123", "é\ud800", None]
+    calls = [{"id": each, "function": {"name": "f"}} for each in ids]
+    results = [{"role": "tool", "tool_call_id": each, "content": "7"} for each in ids]
+    given = read_messages([{"role": "assistant", "tool_calls": calls}, *results])
+    first, *rest = map(with_nine_letter_ids, given)
+    found = [each["id"] for each in first["tool_calls"]]
+    assert found == [each["tool_call_id"] for each in rest]
+    assert found[1] == ids[1]
+    assert all(len(each) == 9 and each.isalnum() for each in found)
+    assert len(set(found)) == 4
+    assert with_nine_letter_ids({"role": "user"}) == {"role": "user"}
 
 
 def test_tools_are_objects():

@@ -7,8 +7,10 @@ extensions that transformers gives them. Source: transformers 5.23.0,
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,12 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.folders import find_folder
-from ge_backend.openai.messages import Message, with_calls_as_text
+from ge_backend.openai.messages import (
+    Message,
+    with_calls_as_text,
+    with_nine_letter_ids,
+    with_objects_as_arguments,
+)
 from ge_backend.openai.tool_calls import MakeReader, reader_for
 
 __all__ = ["ChatTemplate", "Templates", "template_files"]
@@ -33,6 +40,8 @@ CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
+# In templates of Mistral's, which refuse ids of tool calls that are of another length.
+NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
 
 
 def template_files(folder: Path) -> list[Path]:
@@ -64,6 +73,7 @@ class ChatTemplate:
             whole = "".join(texts.values())
             self.calls = reader_for(whole)
             self._knows_developers = DEVELOPER in whole
+            self._nine_letters = bool(NINE_LETTERS.search(whole))
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
             self._names = {
@@ -86,7 +96,8 @@ class ChatTemplate:
         It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
         it is told in tokens without those that the tokenizer puts around other texts. Messages of a
         developer are the system's where the template says nothing of developers. Arguments of calls
-        are objects, or texts where the template joins them to one, as DeepSeek's does.
+        are JSON's values, or texts where the template joins them to one, as DeepSeek's does; or
+        always objects where it goes through their names.
 
         Raises:
             ApiError: the template refuses the messages.
@@ -102,17 +113,27 @@ class ChatTemplate:
             documents=None,
             add_generation_prompt=True,
         )
+        if self._nine_letters:
+            messages = list(map(with_nine_letter_ids, messages))
         try:
-            try:
-                return str(written(messages=list(messages)))
-            except TypeError:
-                if not any("tool_calls" in message for message in messages):
-                    raise
-                return str(written(messages=list(map(with_calls_as_text, messages))))
+            return _first_that_works(written, messages)
         except Exception as error:  # whatever a template's code may raise: it is the request's
             raise ApiError(
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
+
+
+def _first_that_works(written: Callable[..., Any], messages: Sequence[Message]) -> str:
+    """Return a prompt with the first form of the calls in a chat that its template can print."""
+    try:
+        return str(written(messages=list(messages)))
+    except (TypeError, jinja2.UndefinedError):
+        if not any("tool_calls" in message for message in messages):
+            raise
+        for change in (with_calls_as_text, with_objects_as_arguments):
+            with contextlib.suppress(TypeError, jinja2.UndefinedError):
+                return str(written(messages=list(map(change, messages))))
+        raise
 
 
 def _from_the_system(message: Message) -> Message:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ge_backend.openai.api_error import ApiError
 
-__all__ = ["Message", "read_messages", "read_tools", "with_calls_as_text"]
+__all__ = [
+    "Message",
+    "read_messages",
+    "read_tools",
+    "with_calls_as_text",
+    "with_nine_letter_ids",
+    "with_objects_as_arguments",
+]
 
 Message = dict[str, Any]
 
 _TEXT_PARTS = ("text", "refusal")
+_NINE = re.compile("[a-zA-Z0-9]{9}")
 
 
 def read_messages(given: Any) -> tuple[Message, ...]:
-    """Return a chat's messages: contents as one text, arguments of tool calls as objects.
+    """Return a chat's messages: contents as one text, arguments of tool calls as JSON's values.
+
+    Arguments that are null or no JSON, as those that a limit of tokens has cut off, are `{}`.
 
     Everything else in a message is the template's: tool calls, their ids, names. What a client
     writes as null or as no calls, as OpenAI's own does with a message that it got, is left out:
@@ -48,18 +61,48 @@ def with_calls_as_text(message: Message) -> Message:
 
     Arguments are JSON as text, and a content that is empty is none.
     """
-    calls = message.get("tool_calls")
-    if not calls:
+    if "tool_calls" not in message:
         return message
-    return {
-        **message,
-        "content": message["content"] or None,
-        "tool_calls": [{**call, "function": _as_text(call["function"])} for call in calls],
-    }
+    written = partial(json.dumps, ensure_ascii=False)
+    return _with_arguments(message, written) | {"content": message["content"] or None}
 
 
-def _as_text(function: dict[str, Any]) -> dict[str, Any]:
-    return {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}
+def with_objects_as_arguments(message: Message) -> Message:
+    """Return a message as templates expect it that go through the arguments' names.
+
+    Arguments that are a list, a number or the like are none.
+    """
+    return _with_arguments(message, lambda given: given if isinstance(given, dict) else {})
+
+
+def with_nine_letter_ids(message: Message) -> Message:
+    """Return a message whose ids of tool calls are nine letters and digits; equal ones stay equal.
+
+    Mistral's templates refuse all others, such as OpenAI's own, which chats bring along.
+    """
+    changed = dict(message)
+    if "tool_calls" in message:
+        calls = message["tool_calls"]
+        changed["tool_calls"] = [{**call, "id": _nine_letters(call.get("id"))} for call in calls]
+    if message["role"] == "tool":
+        changed["tool_call_id"] = _nine_letters(message.get("tool_call_id"))
+    return changed
+
+
+def _nine_letters(given: Any) -> str:
+    text = str(given)
+    if _NINE.fullmatch(text):
+        return text
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:9]
+
+
+def _with_arguments(message: Message, change: Callable[[Any], Any]) -> Message:
+    if "tool_calls" not in message:
+        return message
+    functions = [call["function"] for call in message["tool_calls"]]
+    changed = [{**each, "arguments": change(each["arguments"])} for each in functions]
+    calls = zip(message["tool_calls"], changed, strict=True)
+    return {**message, "tool_calls": [{**call, "function": function} for call, function in calls]}
 
 
 def _message(given: Any, where: str) -> Message:
@@ -91,14 +134,24 @@ def _part(part: Any, where: str) -> str:
 
 
 def _tool_call(given: Any, where: str) -> Any:
-    """Return a tool call whose arguments are an object, as templates print them as JSON."""
-    try:
-        function = given["function"]
-        arguments = function["arguments"]
-        parsed = json.loads(arguments) if isinstance(arguments, str) and arguments else arguments
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    """Return a tool call with its arguments as a value, as templates print them as JSON."""
+    function = given.get("function") if isinstance(given, dict) else None
+    if not isinstance(function, dict):
         raise ApiError(
-            f"{where}.tool_calls needs objects with a function whose arguments are JSON: {error!r}",
+            f"{where}.tool_calls has to be a list of objects with a function, got {given!r:.80}",
             param=where,
-        ) from error
-    return {**given, "function": {**function, "arguments": parsed or {}}}
+        )
+    return {**given, "function": {**function, "arguments": _arguments(function.get("arguments"))}}
+
+
+def _arguments(given: Any) -> Any:
+    """Return a call's arguments; {} where there are none, or none that can be read.
+
+    Some clients write the JSON text of a JSON text.
+    """
+    while isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            return {}
+    return {} if given is None else given
