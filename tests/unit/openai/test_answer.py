@@ -47,7 +47,8 @@ def test_events_of_a_chat():
     assert second["choices"][0]["delta"] == {"content": "a"}
     assert second["usage"] is None
     assert list(writer.events(0, piece(""))) == []
-    (last,) = read(writer.events(0, piece("b", "length")))
+    text, last = read(writer.events(0, piece("b", "length")))
+    assert text["choices"][0]["delta"] == {"content": "b"}
     assert last["choices"][0]["finish_reason"] == "length"
     assert list(writer.events(0, piece("", "length"))) == []
     usage, end = writer.end()

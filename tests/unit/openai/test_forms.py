@@ -19,8 +19,11 @@ def test_a_completion_is_text():
         "logprobs": None,
         "finish_reason": "stop",
     }
-    assert form.delta(0, Piece(text="a", tokens=1), 0)["finish_reason"] is None
-    assert CompletionForm(1).delta(0, PIECE, 4)["logprobs"]["text_offset"] == [4]
+    (delta,) = form.deltas(0, Piece(text="a", tokens=1), 0)
+    assert delta["finish_reason"] is None
+    (delta,) = CompletionForm(1).deltas(0, PIECE, 4)
+    assert delta["logprobs"]["text_offset"] == [4]
+    assert form.deltas(0, Piece(text="", tokens=1), 0) == []
 
 
 def test_a_chat_is_a_message():
@@ -30,8 +33,23 @@ def test_a_chat_is_a_message():
     whole = form.choice(0, PIECE)
     assert whole["message"] == {"role": "assistant", "content": "a", "refusal": None}
     assert whole["logprobs"]["content"][0]["top_logprobs"] == []
-    delta = form.delta(0, Piece(text="", tokens=1, finish="length"), 0)
+    (delta,) = form.deltas(0, Piece(text="", tokens=1, finish="length"), 0)
     assert (delta["delta"], delta["finish_reason"], delta["logprobs"]) == ({}, "length", None)
+
+
+def test_a_chats_end_is_an_event_of_its_own():
+    """As with OpenAI, whose client tells only then that a call is complete."""
+    named = ChatForm(None, lambda: NamedCall("f"))
+    for form, text, reason in (
+        (ChatForm(0), "a", "stop"),
+        (ChatForm(None, TaggedCalls), CALL, "tool_calls"),
+        (named, "{}", "stop"),
+    ):
+        piece = Piece(text=text, tokens=1, logprobs=(TOKEN,), finish="stop")
+        new, end = form.deltas(0, piece, 0)
+        assert new["delta"]
+        assert new["finish_reason"] is None
+        assert (end["delta"], end["logprobs"], end["finish_reason"]) == ({}, None, reason)
 
 
 CALL = '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>'
@@ -56,16 +74,11 @@ def test_calls_are_streamed_when_they_are_complete():
     """Numbered in their order; a piece of one is no event."""
     form = ChatForm(None, TaggedCalls)
     pieces = ("so:", CALL[:20], CALL[20:] + "\n", CALL)
-    deltas = [form.delta(0, Piece(text=text, tokens=1), 0) for text in pieces]
-    assert [delta and delta["delta"].get("content") for delta in deltas] == [
-        "so:",
-        None,
-        None,
-        None,
-    ]
-    assert deltas[1] is None
-    assert [delta["delta"]["tool_calls"][0]["index"] for delta in deltas[2:]] == [0, 1]
-    end = form.delta(0, Piece(text="", tokens=1, finish="stop"), 0)
+    text, nothing, *calls = (form.deltas(0, Piece(text=text, tokens=1), 0) for text in pieces)
+    assert [delta["delta"] for delta in text] == [{"content": "so:"}]
+    assert nothing == []
+    assert [delta["delta"]["tool_calls"][0]["index"] for (delta,) in calls] == [0, 1]
+    (end,) = form.deltas(0, Piece(text="", tokens=1, finish="stop"), 0)
     assert (end["delta"], end["finish_reason"]) == ({}, "tool_calls")
 
 
@@ -77,11 +90,11 @@ def test_one_call_where_the_client_wants_no_more():
     assert len(whole["message"]["tool_calls"]) == 1
     assert (whole["message"]["content"], whole["finish_reason"]) == (None, "tool_calls")
     form = ChatForm(None, TaggedCalls, several=False)
-    first, second = (form.delta(0, Piece(text=CALL, tokens=1), 0) for _ in range(2))
+    (first,), second = (form.deltas(0, Piece(text=CALL, tokens=1), 0) for _ in range(2))
     assert len(first["delta"]["tool_calls"]) == 1
-    assert second is None
-    assert form.delta(1, Piece(text=CALL, tokens=1), 0) is not None
-    end = form.delta(0, Piece(text=CALL, tokens=1, finish="stop"), 0)
+    assert second == []
+    assert form.deltas(1, Piece(text=CALL, tokens=1), 0)
+    (end,) = form.deltas(0, Piece(text=CALL, tokens=1, finish="stop"), 0)
     assert (end["delta"], end["finish_reason"]) == ({}, "tool_calls")
 
 

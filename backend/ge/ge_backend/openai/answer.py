@@ -61,10 +61,8 @@ class TextAnswerWriter:
         first = self._form.first(index) if begins else None
         if first is not None:
             yield self._event([first])
-        if piece.text or piece.finish or piece.logprobs:
-            delta = self._form.delta(index, piece, self._letters[index])
-            if delta is not None:
-                yield self._event([delta])
+        for delta in self._form.deltas(index, piece, self._letters[index]):
+            yield self._event([delta])
         # Those of tokens: their text may be held back while a stop text could begin in it.
         self._letters[index] += sum(len(token.token) for token in piece.logprobs)
         self._pieces[index] = [piece]  # the last: whether there was one, and whether it was the end

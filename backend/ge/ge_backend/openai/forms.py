@@ -31,8 +31,8 @@ class Form(Protocol):
     def first(self, index: int) -> dict[str, Any] | None:
         """Return what is said of a choice before its text, None if nothing."""
 
-    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any] | None:
-        """Return what is new of a choice, None if nothing; `offset`: letters of tokens before."""
+    def deltas(self, index: int, piece: Piece, offset: int) -> list[dict[str, Any]]:
+        """Return what is new of a choice, an event each; `offset`: letters of tokens before."""
 
 
 class CompletionForm:
@@ -50,15 +50,19 @@ class CompletionForm:
 
     def choice(self, index: int, piece: Piece) -> dict[str, Any]:
         """See `Form`."""
-        return self.delta(index, piece, 0)
+        return self._written(index, piece, 0)
 
     def first(self, index: int) -> dict[str, Any] | None:
         """See `Form`."""
         del index
         return None
 
-    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any]:
+    def deltas(self, index: int, piece: Piece, offset: int) -> list[dict[str, Any]]:
         """See `Form`."""
+        new = piece.text or piece.finish or piece.logprobs
+        return [self._written(index, piece, offset)] if new else []
+
+    def _written(self, index: int, piece: Piece, offset: int) -> dict[str, Any]:
         return {
             "index": index,
             "text": piece.text,
@@ -96,15 +100,24 @@ class ChatForm:
         if said.calls:
             message["content"] = said.text or None
             message["tool_calls"] = [_written(call) for call in said.calls]
-        return {"index": index, "message": message, **self._rest(index, piece)}
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": self._logprobs(piece),
+            "finish_reason": self._finish(index, piece),
+        }
 
     def first(self, index: int) -> dict[str, Any] | None:
         """See `Form`."""
         delta = {"role": "assistant", "content": ""}
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def delta(self, index: int, piece: Piece, offset: int) -> dict[str, Any] | None:
-        """See `Form`."""
+    def deltas(self, index: int, piece: Piece, offset: int) -> list[dict[str, Any]]:
+        """See `Form`; the end is an event of its own.
+
+        OpenAI's client tells that a call is complete only with an event that holds no part of it.
+        Source: openai-python 3.54.0, `lib/streaming/chat/_completions.py`.
+        """
         del offset
         begun = self._calls[index]
         said = self._said(index, piece)
@@ -113,9 +126,11 @@ class ChatForm:
             delta["tool_calls"] = [
                 {"index": number, **_written(call)} for number, call in enumerate(said.calls, begun)
             ]
-        if not (delta or piece.finish or piece.logprobs):
-            return None
-        return {"index": index, "delta": delta, **self._rest(index, piece)}
+        new = {"index": index, "delta": delta, "logprobs": self._logprobs(piece)}
+        end = {"index": index, "delta": {}, "logprobs": None}
+        finish = self._finish(index, piece)
+        told = [new | {"finish_reason": None}] if delta or piece.logprobs else []
+        return told + ([end | {"finish_reason": finish}] if finish else [])
 
     def _said(self, index: int, piece: Piece) -> Said:
         """Return what is certain with a piece: calls apart from text."""
@@ -131,14 +146,13 @@ class ChatForm:
         self._calls[index] += len(said.calls)
         return said
 
-    def _rest(self, index: int, piece: Piece) -> dict[str, Any]:
+    def _logprobs(self, piece: Piece) -> dict[str, Any] | None:
         wanted = self._top is not None and piece.logprobs
+        return chat_logprobs(piece.logprobs, self._top or 0) if wanted else None
+
+    def _finish(self, index: int, piece: Piece) -> str | None:
         called = piece.finish == "stop" and self._calls[index]
-        finish = self._readers[index].reason if called else piece.finish
-        return {
-            "logprobs": chat_logprobs(piece.logprobs, self._top or 0) if wanted else None,
-            "finish_reason": finish or None,
-        }
+        return (self._readers[index].reason if called else piece.finish) or None
 
 
 def _written(call: ToolCall) -> dict[str, Any]:
