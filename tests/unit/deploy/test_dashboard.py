@@ -72,7 +72,7 @@ def test_every_alert_is_of_metrics_that_exist():
     up, *others = re.findall(r"(?m)^\| `(.+?)` \|", section)
     (job,) = re.findall(r"job_name: (\w+)", (ROOT / "deploy" / "prometheus.yml").read_text())
     assert up == f'up{{job="{job}"}} == 0'
-    assert len(others) == 7
+    assert len(others) == 6
     for alert in others:
         names = set(NAMES.findall(alert))
         assert names
