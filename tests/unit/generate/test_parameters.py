@@ -41,6 +41,7 @@ def test_every_parameter_arrives():
             "cache_salt": "mine",
             "guided_regex": "[a-z]+",
             "add_special_tokens": False,
+            "skip_special_tokens": False,
         },
         encode=lambda text: [len(text)],
     )
@@ -55,6 +56,7 @@ def test_every_parameter_arrives():
     assert (asked.n, asked.priority) == (2, -1)
     assert (asked.prefix_cache, asked.cache_salt) == (False, "mine")
     assert not asked.add_special_tokens
+    assert not asked.skip_special_tokens
     assert asked.structure == Structure(StructureKind.REGEX, "[a-z]+")
 
 

@@ -83,6 +83,7 @@ class Parameters:
         lora_name: the adapter that changes the model for this request; "": none does.
         add_special_tokens: a prompt that is a text gets the special tokens that the tokenizer puts
             around every text; for whoever turns text into tokens.
+        skip_special_tokens: the text has no special tokens; else all but an end of text.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -104,6 +105,7 @@ class Parameters:
     speculation: bool = True
     lora_name: str = ""
     add_special_tokens: bool = True
+    skip_special_tokens: bool = True
 
     @property
     def num_drawn(self) -> int:
@@ -426,6 +428,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "speculation": _switch,
     "lora_name": _text,
     "add_special_tokens": _switch,
+    "skip_special_tokens": _switch,
 }
 _OF_BEAMS = {"length_penalty", "early_stopping"}
 _WITH_BEAMS = _OF_BEAMS | {
@@ -444,4 +447,5 @@ _WITH_BEAMS = _OF_BEAMS | {
     "speculation",
     "lora_name",
     "add_special_tokens",
+    "skip_special_tokens",
 }

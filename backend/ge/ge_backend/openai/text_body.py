@@ -27,6 +27,7 @@ _SAMPLING = (
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
     *("bad_words", "priority", "prefix_cache", "cache_salt", "lora_name"),
     *("beam_width", "length_penalty", "early_stopping", "add_special_tokens"),
+    "skip_special_tokens",
     *GUIDED,
 )
 # They change nothing about an answer, and many clients send them.

@@ -107,6 +107,18 @@ def test_the_end_gives_out_whole_characters(tokenizer, known):
         assert stream.rest() == ""
 
 
+def test_special_tokens_are_text_only_where_they_are_asked_for(tokenizer):
+    """As a call's tags are; whatever they stand behind."""
+    a, d = tokenizer.encode("na").tolist(), tokenizer.encode("nd").tolist()
+    special = tokenizer.encode(SPECIAL[0], special=False).tolist()
+    assert len(special) == 1
+    for known in ((), a):
+        for wanted, name in ((False, ""), (True, SPECIAL[0])):
+            stream = tokenizer.stream(known, special=wanted)
+            text = "".join(map(stream.step, [*special, *d, *special])) + stream.rest()
+            assert text.replace(" ", "") == f"{name}nd{name}"
+
+
 def joined(tmp_path):
     """Return a tokenizer with letters and the first byte of the next one in one token."""
     tokenizer = Tokenizer(models.BPE())

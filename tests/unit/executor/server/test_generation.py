@@ -60,7 +60,7 @@ class Letters:
     def decode(self, ids):
         return "".join(chr(token + 55) for token in ids)
 
-    def stream(self, ids=()):
+    def stream(self, ids=(), *, special=False):
         return self
 
     def step(self, token):
@@ -320,6 +320,25 @@ def test_a_text_goes_on_behind_its_prompt(monkeypatch, pieces, prompt):
     rig.close()
 
 
+@pytest.mark.parametrize("skipped", [True, False])
+def test_special_tokens_are_text_if_the_request_says_so(monkeypatch, tmp_path, skipped):
+    """All but the one that ends the text."""
+    tokenizer = Tokenizer(models.WordLevel({f"<{number}>": number for number in range(64)}))
+    tokenizer.add_special_tokens([f"<{number}>" for number in range(64)])
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    rig = Rig(monkeypatch, tokenizer=open_tokenizer(tmp_path / "tokenizer.json"))
+    asked = {"ids": [9], "max_tokens": 3, "skip_special_tokens": skipped}
+    sink = ask(rig.client(), **asked)
+    assert sink.end() is None
+    ids = sink.ids()
+    assert sink.text() == ("" if skipped else "".join(f"<{token}>" for token in ids))
+    ended = ask(rig.client(), **asked, stop_token_ids=[ids[1]])
+    assert ended.end() is None
+    assert ended.text() == ("" if skipped else f"<{ids[0]}>")
+    rig.close()
+
+
 @pytest.mark.parametrize("prompt", [[0], [0, 2], [2] * 40])
 def test_a_text_behind_special_tokens_alone_is_the_first(monkeypatch, pieces, prompt):
     """They are no text, and so it has no space before it."""
@@ -340,7 +359,7 @@ class Halves(Letters):
     def decode(self, ids):
         return "".join("\ufffd" if token == 63 else chr(token + 55) for token in ids)
 
-    def stream(self, ids=()):
+    def stream(self, ids=(), *, special=False):
         self.known.append(tuple(ids))
         return self
 

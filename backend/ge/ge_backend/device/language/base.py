@@ -127,5 +127,5 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens."""
 
-    def stream(self, ids: Sequence[int] = ()) -> TextStream:
-        """Return a stream whose text goes on behind these tokens."""
+    def stream(self, ids: Sequence[int] = (), *, special: bool = False) -> TextStream:
+        """Return a stream whose text goes on behind these tokens; it may have special ones."""

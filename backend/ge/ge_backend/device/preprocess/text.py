@@ -62,9 +62,10 @@ class TextTokenizer:
         """Return the text without special tokens."""
         return str(self._tokenizer.decode([int(token) for token in ids]))
 
-    def stream(self, ids: Sequence[int] = ()) -> _Stream:
-        """Return a stream whose text goes on behind these tokens."""
-        return _Stream(self._tokenizer, self._special, [int(token) for token in ids])
+    def stream(self, ids: Sequence[int] = (), *, special: bool = False) -> _Stream:
+        """Return a stream whose text goes on behind these tokens; it may have special ones."""
+        left_out = frozenset[int]() if special else self._special
+        return _Stream(self._tokenizer, left_out, [int(token) for token in ids])
 
 
 class _Stream:
@@ -75,22 +76,23 @@ class _Stream:
     """
 
     def __init__(
-        self, tokenizer: tokenizers.Tokenizer, special: frozenset[int], ids: list[int]
+        self, tokenizer: tokenizers.Tokenizer, left_out: frozenset[int], ids: list[int]
     ) -> None:
         self._tokenizer = tokenizer
-        self._special = special
-        self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=True)
+        self._left_out = left_out
+        self._skips = bool(left_out)
+        self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=self._skips)
         self._told, self._untold = ids, list[int]()  # tokens: of the latest text, and behind it
 
     def step(self, token: int) -> str:
         """Return the text that is certain now; "" while a character is incomplete."""
-        if token in self._special:
+        if token in self._left_out:
             return ""
         self._untold.append(int(token))
         try:
             text = self._stream.step(self._tokenizer, int(token))
         except Exception:  # noqa: BLE001 - as above; told apart only by their text
-            self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=True)
+            self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=self._skips)
             self._told = []  # with what is untold: a word alone would be without its space
             text = [self._stream.step(self._tokenizer, one) for one in self._untold][-1]
         if text:
@@ -99,8 +101,11 @@ class _Stream:
 
     def rest(self) -> str:
         """Return the whole characters of tokens that have half of one, which ends with them."""
-        told = self._tokenizer.decode(self._told).rstrip(HALF)
-        text = self._tokenizer.decode(self._told + self._untold)
-        rest = text[len(told) :] if text.startswith(told) else self._tokenizer.decode(self._untold)
+        told = self._decode(self._told).rstrip(HALF)
+        text = self._decode(self._told + self._untold)
+        rest = text[len(told) :] if text.startswith(told) else self._decode(self._untold)
         self._told, self._untold = self._told + self._untold, []
-        return str(rest.rstrip(HALF))
+        return rest.rstrip(HALF)
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=self._skips))

@@ -158,7 +158,8 @@ class TextAnswer:
             return None
         parameters = self.parameters
         least = parameters.min_tokens if parameters.structure is None else 0
-        return TextAssembler(self.tokenizer.stream(known), parameters.stop, least)
+        stream = self.tokenizer.stream(known, special=not parameters.skip_special_tokens)
+        return TextAssembler(stream, parameters.stop, least)
 
 
 def _first(update: Update, count: int) -> Update:
