@@ -89,7 +89,7 @@ demo: $(VENV)/.run ## a page of sentences through a real encoder on the real ser
 
 serve: $(VENV)/.run ## serve the small models of model_repository until ^C, for client_examples
 	$(RUN) model_repository/make.py --into $(MODELS)
-	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) $(ARGS) \
+	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) --openai-port 9000 $(ARGS) \
 	  -- --model-control-mode=explicit --load-model='*'
 
 image: $(VENV)/.test ## build the container image from public packages and try it; needs podman

@@ -12,13 +12,13 @@ from tritonclient.utils import InferenceServerException
 
 __all__ = ["parser", "run"]
 
-PORTS = {"grpc": 8001, "http": 8000}
+PORTS = {"grpc": 8001, "http": 8000, "openai": 9000}
 # What gRPC says where nobody listens, or nobody who speaks it.
 UNREACHABLE = ("failed to connect", "errors resolving", "connections to all backends failing")
 
 
 def parser(
-    about: str | None, *, protocols: Sequence[str] = tuple(PORTS)
+    about: str | None, *, protocols: Sequence[str] = ("grpc", "http")
 ) -> argparse.ArgumentParser:
     """Return a parser of `--url` and `--protocol`; `about` is the example's docstring."""
     made = argparse.ArgumentParser(
@@ -33,12 +33,13 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
     """Run an example; a server that is not as it needs is one line on stderr, and exit code 1.
 
     Args:
-        main: gets the options, and as `triton` the client's module for the protocol.
+        main: gets the options, and as `triton` the client's module for Triton's protocols.
         options: what reads the command line.
     """
     parsed = options.parse_args()
     parsed.url = (parsed.url or f"localhost:{PORTS[parsed.protocol]}").removeprefix("http://")
-    parsed.triton = importlib.import_module(f"tritonclient.{parsed.protocol}")
+    if parsed.protocol != "openai":  # which needs no client of Triton's
+        parsed.triton = importlib.import_module(f"tritonclient.{parsed.protocol}")
     try:
         main(parsed)
     except InferenceServerException as error:

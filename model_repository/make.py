@@ -119,8 +119,10 @@ MODELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "echo_bytes": ("model.onnx", echo_bytes),
     "lengths_sum": ("model.pt2", lengths_sum),
     "mean_embedding": ("model.onnx", mean_embedding),
+    "pair_tokenizer": ("tokenizer.json", text_models.tokenizer),
     "pooling": ("model.onnx", text_models.pooling),
     "preprocess": ("image.json", image_models.preprocess),
+    "ranker_head": ("model.onnx", text_models.ranker_head),
     "shape_classifier": ("model.onnx", image_models.shape_classifier),
     "text_encoder": ("model.onnx", text_models.text_encoder),
     "tiny_writer": ("config.json", language_models.tiny_writer),
@@ -128,7 +130,13 @@ MODELS: Mapping[str, tuple[str, Callable[[Path], None]]] = {
     "tokenizer": ("tokenizer.json", text_models.tokenizer),
 }
 # Models without a file: their version folder is empty.
-ENSEMBLES = ("image_classifier", "text_classifier", "text_classifier_fused", "text_embedding")
+ENSEMBLES = (
+    "image_classifier",
+    "text_classifier",
+    "text_classifier_fused",
+    "text_embedding",
+    "text_ranker",
+)
 
 
 def make(into: Path) -> None:

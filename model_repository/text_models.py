@@ -1,4 +1,4 @@
-"""The steps of the text ensembles: a tokenizer, an encoder, pooling, a classifier's head.
+"""The steps of the text ensembles: a tokenizer, an encoder, pooling, two heads.
 
 The encoder is a transformer of one layer with random weights, which keeps what words a text has;
 the head is fitted to a few sentences by least squares. Nothing is trained for longer than a moment.
@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from onnx_file import build, save
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-__all__ = ["classifier_head", "pooling", "text_encoder", "tokenizer"]
+__all__ = ["classifier_head", "pooling", "ranker_head", "text_encoder", "tokenizer"]
 
 SEED = 20_240_602
 HIDDEN, INNER = 96, 96
@@ -27,6 +27,8 @@ MAX_TOKENS = 128
 SHARPNESS = 6.0
 # How much smaller weights are preferred to a closer fit.
 RIDGE = 1.0
+# A ranker's logit for a document whose words are the query's, and for one that shares none.
+ALIKE, UNLIKE = 5.0, -5.0
 
 LABELS = (Path(__file__).parent / "classifier_head" / "labels.txt").read_text().split()
 EXAMPLES = {
@@ -96,6 +98,44 @@ def classifier_head(path: Path) -> None:
     save(path, nodes, TOKENS, outputs, {**MEAN_CONSTANTS, "weights": weights, "bias": bias})
 
 
+def ranker_head(path: Path) -> None:
+    """Write how alike the two texts of a pair are, as a logit: the cosine of their means, scaled.
+
+    The tokens of the second text have the type 1.
+    """
+    cast = {"to": TensorProto.FLOAT}
+    nodes = [
+        helper.make_node("Cast", ["attention_mask"], ["real"], **cast),
+        helper.make_node("Cast", ["token_type_ids"], ["type"], **cast),
+        helper.make_node("Mul", ["real", "type"], ["document"]),
+        helper.make_node("Sub", ["real", "document"], ["query"]),
+    ]
+    for side in ("query", "document"):  # sums are as good as means: a cosine has no length
+        nodes += [
+            helper.make_node("Unsqueeze", [side, "last"], [f"{side}_column"]),
+            helper.make_node("Mul", ["hidden", f"{side}_column"], [f"{side}_kept"]),
+            helper.make_node("ReduceSum", [f"{side}_kept", "rows"], [f"{side}_sum"], keepdims=0),
+            helper.make_node("ReduceL2", [f"{side}_sum"], [f"{side}_length"], axes=[1], keepdims=1),
+            helper.make_node("Max", [f"{side}_length", "tiny"], [f"{side}_divisor"]),
+            helper.make_node("Div", [f"{side}_sum", f"{side}_divisor"], [f"{side}_unit"]),
+        ]
+    nodes += [
+        helper.make_node("Mul", ["query_unit", "document_unit"], ["products"]),
+        helper.make_node("ReduceSum", ["products", "last"], ["cosine"], keepdims=1),
+        helper.make_node("Mul", ["cosine", "slope"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "lowest"], ["score"]),
+    ]
+    constants = {
+        "last": np.array([-1], np.int64),
+        "rows": np.array([1], np.int64),
+        "tiny": np.array(1e-9, np.float32),
+        "slope": np.array(ALIKE - UNLIKE, np.float32),
+        "lowest": np.array(UNLIKE, np.float32),
+    }
+    outputs = {"score": (TensorProto.FLOAT, ["batch", 1])}
+    save(path, nodes, {**TOKENS, "token_type_ids": TOKENS["attention_mask"]}, outputs, constants)
+
+
 TOKENS = {
     "hidden": (TensorProto.FLOAT, ["batch", "sequence", HIDDEN]),
     "attention_mask": (TensorProto.INT64, ["batch", "sequence"]),
@@ -133,6 +173,7 @@ def _tokenizer() -> Tokenizer:
     built.add_special_tokens(list(SPECIAL))
     built.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
     )
     built.enable_truncation(MAX_TOKENS)

@@ -27,17 +27,20 @@ EXAMPLES = sorted(
 )
 # gRPC alone has streams, and spreads requests.
 GRPC_ONLY = ("chat.py", "generate.py", "round_robin.py", "streaming_sequence.py", "structured.py")
+# It asks the front.
+OPENAI_ONLY = ("rerank.py",)
 # What model_repository/make.py draws its tables from.
 SEED, VOCABULARY = 20_240_601, 1_000
 
 
 @dataclass(frozen=True)
 class Served:
-    """Where a server is: `host:port` of HTTP and gRPC, the URL of its metrics."""
+    """Where a server is: `host:port` of HTTP, gRPC and OpenAI's API, the URL of its metrics."""
 
     http: str
     grpc: str
     metrics: str
+    openai: str
 
 
 def serve_line(models: Path, *arguments: str) -> str:
@@ -52,17 +55,18 @@ def serve_line(models: Path, *arguments: str) -> str:
 def server(installation, made_models, tmp_path_factory, server_logs) -> Iterator[Served]:
     """The server of `make serve`, on free ports."""
     log = tmp_path_factory.mktemp("log") / "server.log"
-    ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics")]
+    ports = [f"--{name}-port=0" for name in ("http", "grpc", "metrics", "openai")]
     line = serve_line(made_models, *ports, "--exit-timeout=20", f"--log-file={log}")
     with subprocess.Popen(
         ["bash", "-c", line], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as made:
         try:
-            said = [made.stdout.readline().split() for _ in range(4)]
+            said = [made.stdout.readline().split() for _ in range(5)]
             server_logs["the server of make serve"] = log
             assert said[0][:2] == ["ge-backend:", "ready"], log.read_text()
             where = dict(said[1:])
-            yield Served(where["http"].removeprefix("http://"), where["grpc"], where["metrics"])
+            http, front = (where[name].removeprefix("http://") for name in ("http", "openai"))
+            yield Served(http, where["grpc"], where["metrics"], front.removesuffix("/v1"))
         finally:
             server_logs.clear()
             made.send_signal(signal.SIGTERM)
@@ -140,6 +144,8 @@ def test_a_server_that_is_not_there_is_one_line(example, protocol):
     """It says what to start, and with which option to say where it is."""
     if example.name in GRPC_ONLY and protocol == "http":
         pytest.skip("it needs gRPC")
+    if example.name in OPENAI_ONLY:
+        protocol = "openai"
     line = refused(example.name, "--protocol", protocol, "--url", f"localhost:{free_ports(1)[0]}")
     if example.name == "cuda_shared_memory.py" and "no CUDA shared memory here" in line:
         return
@@ -290,6 +296,18 @@ def test_text_classifier_names_the_labels(connection):
 
     expected = ["sport", "food", "weather", "weather", "food", "sport"]
     assert re.findall(r"(?m)^(\w+) \(\d\.\d\d\): ", printed) == expected
+
+
+def test_rerank_puts_the_documents_in_order(server):
+    """Those that speak of the weather before the others, with their scores between 0 and 1."""
+    where = address(server, "openai")
+    lines = run("rerank.py", *where).splitlines()
+    told = [re.fullmatch(r"(\d\.\d\d): (.*)", line).groups() for line in lines]
+    assert [float(score) for score, _ in told] == sorted((float(s) for s, _ in told), reverse=True)
+    weather = {"The storm brought rain, thunder and wind", "Heavy rain is expected tomorrow"}
+    assert {text for _, text in told[:2]} == weather
+    assert len(told) == 4
+    assert "`make serve` serves text_ranker" in refused("rerank.py", *where, "--model", "add_sub")
 
 
 def test_image_classifier_names_what_is_drawn(connection):

@@ -35,7 +35,7 @@ NOT_RUN = {
     "benchmarks/npu.sh*": "needs an NPU; its probes run on the simulator",
     "ge-backend serve *--openai-port*": "test_serve.py starts it and asks it",
     "ge-backend openai *": "goes on until it is stopped; test_openai.py asks it",
-    "curl *": "asks a server that goes on; test_generation.py sends the same",
+    "curl *": "asks a server that goes on; test_generation.py and test_openai.py send the same",
     "ge-backend plan *--load*": "fails where the machine is too slow; test_plan.py plans a load",
     "ge-backend import *": "needs a checkpoint; test_import.py imports one and asks it",
     "python -m benchmarks.*": "takes minutes",

@@ -38,6 +38,10 @@ OFFERS_HTTP_2 = {
     "Upgrade": "h2c",
     "HTTP2-Settings": "AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
 }
+MODELS = (
+    *("text_embedding", "tokenizer", "text_encoder", "pooling"),
+    *("text_ranker", "pair_tokenizer", "ranker_head"),
+)
 CONFIG = """backend: "ge"
 instance_group [ { kind: KIND_CPU } ]
 parameters { key: "block_size" value { string_value: "4" } }
@@ -72,7 +76,7 @@ STOPPED_EARLY = """new MutationObserver((_, observer) => {
 def writer(tmp_path_factory, made_models):
     """A checkpoint with a chat template beside an embedding ensemble; its model and tokenizer."""
     repository = tmp_path_factory.mktemp("models")
-    for name in ("text_embedding", "tokenizer", "text_encoder", "pooling"):
+    for name in MODELS:
         (repository / name).symlink_to(made_models / name)
     folder = repository / "writer"
     (folder / "1").mkdir(parents=True)
@@ -116,7 +120,7 @@ def client(front):
 def test_the_models_are_listed(client):
     """Those that can be asked, by the names that the server knows, adapters behind their model."""
     listed = {model.id: model for model in client.models.list()}
-    assert list(listed) == ["text_embedding", "writer", "writer:pirate"]
+    assert list(listed) == ["text_embedding", "text_ranker", "writer", "writer:pirate"]
     assert listed["writer:pirate"].parent == "writer"
     assert client.models.retrieve("writer").object == "model"
     assert client.models.retrieve("writer:pirate").ability == "text"
@@ -559,6 +563,108 @@ def test_embeddings_that_cannot_be_had(client, given, error, message):
     """The reason, with the right status."""
     with pytest.raises(error, match=message):
         client.embeddings.create(**{"model": "text_embedding", "input": "a", **given})
+
+
+def rank(triton, query, documents):
+    tensors = []
+    for name, texts in (("text", [query] * len(documents)), ("text_pair", documents)):
+        tensors.append(grpcclient.InferInput(name, [len(texts), 1], "BYTES"))
+        tensors[-1].set_data_from_numpy(np.array([[text.encode()] for text in texts], object))
+    return triton.infer("text_ranker", tensors).as_numpy("score")[:, 0]
+
+
+def asked(front, path, **body):
+    """Return status and JSON of a request by hand: OpenAI's client has no word for it."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+    request = urllib.request.Request(
+        f"{front.url}{path}", json.dumps({"model": "text_ranker", **body}).encode(), headers
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])
+def test_documents_are_put_in_the_rankers_order(server, front, path):
+    """As many as a client likes; scores are the model's, the best first, tokens its tokenizer's."""
+    query = "heavy rain and wind"
+    documents = [
+        f"the {word} {number}" for number in range(9) for word in ("wind", "match", "soup")
+    ]
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        logits = np.concatenate([rank(triton, query, documents[n : n + 9]) for n in (0, 9, 18)])
+    status, answer = asked(front, path, query=query, documents=documents)
+    assert status == 200
+    told = {each["index"]: each for each in answer["results"]}
+    scores = [each["relevance_score"] for each in answer["results"]]
+    assert (sorted(told), scores) == (list(range(27)), sorted(scores, reverse=True))
+    for place, document in enumerate(documents):
+        assert told[place]["document"] == {"text": document}
+        assert told[place]["relevance_score"] == pytest.approx(
+            1 / (1 + np.exp(-logits[place])), 1e-4
+        )
+    assert "wind" in answer["results"][0]["document"]["text"]
+    # [CLS], four words, [SEP], three words, [SEP].
+    assert answer["usage"] == {"prompt_tokens": 27 * 10, "total_tokens": 27 * 10}
+    _, few = asked(front, path, query=query, documents=documents, top_n=2, return_documents=False)
+    best = [{key: each[key] for key in ("index", "relevance_score")} for each in answer["results"]]
+    assert [each["index"] for each in few["results"]] == [each["index"] for each in best[:2]]
+    assert all(set(each) == set(best[0]) for each in few["results"])
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/score"])
+def test_pairs_are_scored(server, front, path):
+    """One text beside several, or side by side; in their order, as logits where that is wanted."""
+    texts = ["heavy rain", "the match", "two eggs"]
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        logits = rank(triton, "rain", texts)
+    for first in ("rain", ["rain"] * 3):
+        body = {"text_1": first, "text_2": texts, "use_activation": False}
+        status, answer = asked(front, path, **body)
+        assert (status, [each["index"] for each in answer["data"]]) == (200, [0, 1, 2])
+        np.testing.assert_allclose([each["score"] for each in answer["data"]], logits, atol=1e-4)
+    assert answer["object"] == "list"
+
+
+def test_documents_are_cut_where_it_is_asked_for(front):
+    """To so many tokens of a document, or of the whole pair; else as the model's tokenizer does."""
+    query, document = "rain", "heavy rain " * 100
+
+    def ranked(text, **given):
+        _, answer = asked(front, "/v1/rerank", query=query, documents=[text], **given)
+        return answer["results"][0]["relevance_score"], answer["usage"]["total_tokens"]
+
+    short = ranked("heavy rain heavy")
+    assert short[1] == 7
+    assert ranked(document, max_tokens_per_doc=3) == pytest.approx(short)
+    assert ranked(document, truncate_prompt_tokens=7) == pytest.approx(short)
+    assert ranked(document)[1] == 128
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "message"),
+    [
+        ({"model": "text_embedding"}, 404, "is not for this"),
+        ({"documents": []}, 400, "list of one text at least"),
+        ({"documents": ["rain " * 200], "truncation": False}, 400, "204 tokens.*at most 128"),
+        ({"query": "a" * 5_000}, 400, "query has 5000 bytes, at most 4000"),
+        ({"documents": ["a" * 5_000]}, 400, "documents has 5000 bytes, at most 4000"),
+        ({"query": "rain " * 9, "truncate_prompt_tokens": 5}, 400, "only documents are cut"),
+        ({"instruction": "be kind"}, 400, "instruction is not known"),
+    ],
+)
+def test_rankings_that_cannot_be_had(front, given, status, message):
+    """The reason, with the right status."""
+    found, error = asked(front, "/v1/rerank", **{"query": "rain", "documents": ["a"], **given})
+    assert (found, bool(re.search(message, error["message"]))) == (status, True), error
+
+
+def test_the_responses_api_is_another(client):
+    """Its error names the one that is served."""
+    with pytest.raises(openai.NotFoundError, match="this server has /v1/chat/completions"):
+        client.responses.create(model="writer", input="hi")
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,7 @@ def test_what_a_fused_model_leaves_to_its_steps_is_noted():
     tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}
     own = {
         "fuse": "whole", "executor": "inline", "early_reply": "never", "max_queue_size": "4",
-        "default_timeout_microseconds": "5", "TRITON_X": "1", "EXECUTION_ENV_PATH": "x",
+        "default_timeout_microseconds": "5", "score_activation": "identity", "TRITON_X": "1", "EXECUTION_ENV_PATH": "x",
     }  # fmt: skip
     assert read(parameters=own, input=[tensor]).notes == ()
     others = {

@@ -2,73 +2,18 @@
 
 import asyncio
 import http.server
-import json
 import socket
 import threading
-from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from starlette.requests import Request
 
+from builders.front import Server, post
 from ge_backend.openai import app
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.app import MOST_BATCHES, Endpoints
-from ge_backend.openai.models import Ability, ServedModel
+from ge_backend.openai.app import Endpoints
 from ge_backend.openai.options import FrontOptions
-
-MODEL = ServedModel(name="m", ability=Ability.EMBEDDING, rows=2, input="i", output="o", size=1)
-
-
-class Server:
-    """Embeds texts of numbers, a batch a while; where it `refuses` one, the others take long."""
-
-    def __init__(self, refuses=""):
-        self.refuses = refuses.encode()
-        self.begun = self.ended = self.most = 0
-
-    async def model(self, name, ability):
-        return replace(MODEL, name=name, ability=ability)
-
-    async def embed(self, model, texts):
-        assert len(texts) <= model.rows
-        self.begun += 1
-        self.most = max(self.most, self.begun - self.ended)
-        try:
-            await asyncio.sleep(60 if self.refuses and self.refuses not in texts else 0.001)
-            if self.refuses in texts:
-                raise ApiError("the queue is full", status=503)
-            return np.array(list(map(int, texts)), np.float32).reshape(-1, 1)
-        finally:
-            self.ended += 1
-
-    async def close(self):
-        pass
-
-
-@pytest.fixture
-def post(monkeypatch):
-    """Return what sends a body to an endpoint, that of embeddings unless told, before a server."""
-
-    async def send(server, body, endpoint):
-        async def receive():
-            if not received:
-                received.append(True)
-                return {"type": "http.request", "body": json.dumps(body).encode()}
-            return await asyncio.Event().wait()  # the client stays
-
-        received = []
-        scope = {"type": "http", "headers": [(b"content-type", b"application/json")]}
-        monkeypatch.setattr(app, "TritonConnection", lambda url: server)
-        endpoints = Endpoints(FrontOptions(url=""))
-        async with endpoints.lifespan(None):
-            answer = await endpoints.guarded(getattr(endpoints, endpoint))(Request(scope, receive))
-        return answer.status_code, json.loads(answer.body)
-
-    return lambda server, body, endpoint="embeddings": asyncio.run(
-        send(server, {"model": "m", **body}, endpoint)
-    )
 
 
 def test_a_wrong_method_is_told_those_that_are_right():
@@ -161,32 +106,7 @@ def refused(url):
     return told.value
 
 
-def test_a_size_that_the_model_has_not_is_refused_before_a_text_runs(post):
-    """Thousands of texts may run for nothing else."""
-    server = Server()
-    status, body = post(server, {"input": ["1", "2", "3"], "dimensions": 5})
-    assert (status, server.begun) == (400, 0)
-    assert "dimensions is 5; this model's embeddings have 1" in body["error"]["message"]
-
-
-def test_a_few_batches_of_embeddings_are_under_way_at_once(post):
-    """However many texts there are, so that they do not fill a queue; they come in their order."""
-    server = Server()
-    status, answer = post(server, {"input": [str(number) for number in range(101)]})
-    assert status == 200
-    assert [each["embedding"] for each in answer["data"]] == [[n] for n in range(101)]
-    assert (server.begun, server.most) == (51, MOST_BATCHES)
-
-
-def test_a_batch_that_is_refused_ends_the_others(post):
-    """Those that are under way are cancelled, and those that wait are not sent."""
-    server = Server(refuses="3")
-    status, answer = post(server, {"input": [str(number) for number in range(101)]})
-    assert (status, answer["error"]["message"]) == (503, "the queue is full")
-    assert server.begun == server.ended == MOST_BATCHES
-
-
-def test_a_forced_tool_whose_name_is_no_unicode_is_refused(post):
+def test_a_forced_tool_whose_name_is_no_unicode_is_refused():
     """The answer repeats the name, and half of a pair of surrogates cannot be sent."""
     tool = {"type": "function", "function": {"name": "\ud800"}}
     body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "tool_choice": tool}
@@ -202,7 +122,7 @@ def test_calls_are_read_where_the_client_has_tools():
     assert app._reader(asked, app.ListedCalls) is app.ListedCalls
 
 
-def test_an_adapter_is_not_asked_for_by_two_names(post):
+def test_an_adapter_is_not_asked_for_by_two_names():
     """Neither of them is ignored, in a request that has two."""
     body = {"model": "m:pirate", "lora_name": "ninja", "prompt": "a"}
     status, answer = post(Server(), body, "completions")
@@ -222,7 +142,7 @@ class Reloading(Server):
 @pytest.mark.parametrize(
     ("name", "status"), [("m", 503), ("m:pirate", 503), ("reader:pirate", 404), ("reader", 404)]
 )
-def test_an_adapter_or_a_model_that_is_not_ready_is_not_unknown(post, monkeypatch, name, status):
+def test_an_adapter_or_a_model_that_is_not_ready_is_not_unknown(monkeypatch, name, status):
     """The client is to ask again."""
     answered, _ = post(Reloading(), {"model": name, "prompt": "a"}, "completions")
     assert answered == status

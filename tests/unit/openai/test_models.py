@@ -35,11 +35,33 @@ def test_text_in_and_a_vector_out_is_an_embedding_model():
     assert (read_model(rowless).rows, read_model(rowless).size) == (0, 8)
 
 
+@pytest.mark.parametrize("names", [("q", "d"), ("text_pair", "text")])
+def test_two_texts_in_and_a_score_out_is_a_ranker(names):
+    """The query is the one that is declared first, unless that is called `text_pair`."""
+    inputs = [block(name, "TYPE_STRING", 1) for name in names]
+    asked = config(inputs, [block("scores", "TYPE_FP32", 1)])
+    query, document = sorted(names, key="text_pair".__eq__)
+    ranker = ServedModel(
+        name="m",
+        ability=Ability.RANKING,
+        rows=16,
+        input=query,
+        pair=document,
+        output="scores",
+        size=1,
+    )
+    assert read_model(asked) == ranker
+    said = {"score_activation": {"string_value": "identity"}}
+    assert not read_model({**asked, "parameters": said}).logits
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
     [
         ([TEXT, block("b", "TYPE_STRING", 1)], [VECTOR]),
         ([block("ids", "TYPE_INT64", -1)], [VECTOR]),
+        ([TEXT, block("b", "TYPE_STRING", 1)], [block("labels", "TYPE_FP32", 3)]),
+        ([TEXT, block("b", "TYPE_STRING", 1), TEXT | {"name": "c"}], [block("s", "TYPE_FP32", 1)]),
         ([TEXT], [block("score", "TYPE_FP32", 1)]),
         ([TEXT], [block("hidden", "TYPE_FP32", -1, 96)]),
         ([TEXT], [block("ids", "TYPE_INT64", -1)]),

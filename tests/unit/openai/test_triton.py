@@ -139,7 +139,7 @@ async def written(connection):
 
 async def embedded(connection):
     """Return the vectors of a text."""
-    return (await connection.embed(EMBEDDER, [b"a"])).tolist()
+    return (await connection.vectors(EMBEDDER, ([b"a"],))).tolist()
 
 
 @pytest.fixture
@@ -342,13 +342,13 @@ def test_a_model_that_takes_fewer_texts_by_now_is_asked_for_fewer(reloaded):
         servicer.rows = 2
         assert await connection.model("m", Ability.EMBEDDING) == before
         with pytest.raises(ApiError, match="ask again") as told:
-            await connection.embed(before, [b"a"] * 4)
+            await connection.vectors(before, ([b"a"] * 4,))
         assert told.value.status == 503
         now = await connection.model("m", Ability.EMBEDDING)
         with pytest.raises(ApiError, match="batch-size must be <= 2") as told:
-            await connection.embed(now, [b"a"] * 4)
+            await connection.vectors(now, ([b"a"] * 4,))
         assert told.value.status == 400
-        return now.rows, (await connection.embed(now, [b"a"] * 2)).shape
+        return now.rows, (await connection.vectors(now, ([b"a"] * 2,))).shape
 
     assert asked(work) == (2, (2, 2))
 

@@ -215,6 +215,14 @@ SETTINGS: tuple[Setting, ...] = (
         "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
     ),
     Setting(
+        key="score_activation",
+        default="sigmoid",
+        choices=("sigmoid", "identity"),
+        help="Of a model that ranks pairs of texts, an ensemble of Triton's own among them: what "
+        "OpenAI's API makes scores of its numbers by (docs/openai.md). `identity`: they are scores "
+        "already.",
+    ),
+    Setting(
         key="priority",
         default="2",
         choices=("1", "2", "3"),
@@ -567,7 +575,14 @@ OF_GRAPHS = frozenset(
 
 # What counts for a model that runs an ensemble; the rest is said of its steps.
 OF_FUSED = frozenset(
-    {"fuse", "executor", "early_reply", "max_queue_size", "default_timeout_microseconds"}
+    {
+        "fuse",
+        "executor",
+        "early_reply",
+        "max_queue_size",
+        "default_timeout_microseconds",
+        "score_activation",
+    }
 )
 
 

@@ -8,12 +8,10 @@ import secrets
 import time
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
 
-import numpy as np
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
@@ -23,24 +21,32 @@ from ge_backend.openai.access import check_key
 from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.chat_template import Templates
-from ge_backend.openai.connected import ClientGoneError, in_turns, merged, while_connected
-from ge_backend.openai.embedding_body import check_dimensions, embedding_answer, read_embedding
+from ge_backend.openai.connected import ClientGoneError, merged, while_connected
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
 from ge_backend.openai.folders import adapter_names
 from ge_backend.openai.forms import ChatForm, CompletionForm, Form
+from ge_backend.openai.incoming import Incoming
 from ge_backend.openai.models import Ability, ServedModel
 from ge_backend.openai.options import FrontOptions
 from ge_backend.openai.page import headers_of, read_page
+from ge_backend.openai.paths import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    MODELS,
+    RERANK,
+    SCORE,
+    no_such_path,
+)
 from ge_backend.openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_backend.openai.text_call import Piece, TextCall
 from ge_backend.openai.tool_calls import ListedCalls, MakeReader, NamedCall
 from ge_backend.openai.triton import TritonConnection
+from ge_backend.openai.vector_endpoints import VectorEndpoints
 
 __all__ = ["Endpoints", "make_app"]
 
 METRICS_TIMEOUT_S = 5.0
-# Of one request for embeddings, under way at once: all of them could fill a model's queue.
-MOST_BATCHES = 8
 # Between the names of a model and of one of its adapters.
 ADAPTER = ":"
 # Of every 401. Source: RFC 9110, 15.5.2, and RFC 6750, 3.
@@ -55,21 +61,23 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def make_app(options: FrontOptions) -> Starlette:
     """Return the ASGI application; it connects to the server when it is started."""
     endpoints = Endpoints(options)
-    guarded = endpoints.guarded
+    guarded, vectors = endpoints.guarded, endpoints.of_vectors
     return Starlette(
         routes=[
             Route("/", endpoints.page),
             Route("/health", endpoints.health),
             Route("/metrics", guarded(endpoints.metrics)),
-            Route("/v1/models", guarded(endpoints.models)),
-            Route("/v1/models/{name:path}", guarded(endpoints.one_model)),
-            Route("/v1/completions", guarded(endpoints.completions), methods=["POST"]),
-            Route("/v1/chat/completions", guarded(endpoints.chat), methods=["POST"]),
-            Route("/v1/embeddings", guarded(endpoints.embeddings), methods=["POST"]),
+            Route(MODELS, guarded(endpoints.models)),
+            Route(f"{MODELS}/{{name:path}}", guarded(endpoints.one_model)),
+            Route(COMPLETIONS, guarded(endpoints.completions), methods=["POST"]),
+            Route(CHAT, guarded(endpoints.chat), methods=["POST"]),
+            Route(EMBEDDINGS, guarded(vectors.embeddings), methods=["POST"]),
+            *(Route(path, guarded(vectors.rerank), methods=["POST"]) for path in RERANK),
+            *(Route(path, guarded(vectors.score), methods=["POST"]) for path in SCORE),
         ],
         exception_handlers={
-            HTTPStatus.NOT_FOUND: _no_such_path,
-            HTTPStatus.METHOD_NOT_ALLOWED: _no_such_path,
+            HTTPStatus.NOT_FOUND: no_such_path,
+            HTTPStatus.METHOD_NOT_ALLOWED: no_such_path,
             Exception: _unforeseen,
         },
         lifespan=endpoints.lifespan,
@@ -82,7 +90,9 @@ class Endpoints:
     def __init__(self, options: FrontOptions) -> None:
         self._options = options
         self._templates = Templates(options.repositories)
-        self._tokens = EmbeddingTokens(options.repositories)
+        self._incoming = Incoming(options)
+        tokens = EmbeddingTokens(options.repositories)
+        self.of_vectors = VectorEndpoints(self._incoming, tokens, lambda: self._triton)
         self._started = int(time.time())
         self._page = read_page()
         self._triton: TritonConnection
@@ -152,7 +162,7 @@ class Endpoints:
 
     async def completions(self, request: Request) -> Response:
         """Write on behind prompts."""
-        asked = read_completion(await self._body(request))
+        asked = read_completion(await self._incoming.body(request))
         model, adapter = await self._writer(asked.reply.model)
         form = CompletionForm(asked.reply.top)
         calls = self._calls(asked.reply, model, asked.prompts, _adapted(asked.sampling, adapter))
@@ -160,8 +170,8 @@ class Endpoints:
 
     async def chat(self, request: Request) -> Response:
         """Write the next message of a chat."""
-        asked = read_chat(await self._body(request))
-        self._check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
+        asked = read_chat(await self._incoming.body(request))
+        self._incoming.check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
         model, adapter = await self._writer(asked.reply.model)
         template = self._templates.of(model)
         prompt = template.render(asked.messages, asked.tools)
@@ -169,21 +179,6 @@ class Endpoints:
         form = ChatForm(asked.reply.top, reader, several=asked.several)
         calls = self._calls(asked.reply, model, (prompt,), _adapted(asked.sampling, adapter))
         return await self._written(request, asked.reply, form, calls)
-
-    async def embeddings(self, request: Request) -> Response:
-        """Give a vector per text."""
-        asked = read_embedding(await self._body(request))
-        model = await self._triton.model(asked.model, Ability.EMBEDDING)
-        if model.size > 0:  # else only the vectors tell
-            check_dimensions(asked, model.size)
-        self._check_texts(asked.inputs, "input")
-        texts, tokens = await asyncio.to_thread(self._tokens.texts, model, asked.inputs)
-        blocks = [text.encode() for text in texts]
-        rows = model.rows or len(blocks)
-        parts = [blocks[start : start + rows] for start in range(0, len(blocks), rows)]
-        work = in_turns(partial(self._triton.embed, model), parts, MOST_BATCHES)
-        vectors = await while_connected(request, work)
-        return JSONResponse(embedding_answer(asked, np.concatenate(vectors), tokens))
 
     async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
         """Return the language model that a name means, and the parameters that its adapter needs.
@@ -213,7 +208,7 @@ class Endpoints:
         sampling: dict[str, Any],
     ) -> list[TextCall]:
         """Return what a language model is asked, once for each prompt."""
-        self._check_texts(prompts, "prompt")
+        self._incoming.check_texts(prompts, "prompt")
         return [
             TextCall(
                 model=model,
@@ -244,42 +239,6 @@ class Endpoints:
         # What fails before the first token is still a status of its own.
         first = await while_connected(request, _first(pieces))
         return _EventStream(_events(first, pieces, writer, reply.samples))
-
-    async def _body(self, request: Request) -> bytes:
-        """Return a body that is JSON by its header, and not too long.
-
-        A page of another site cannot send that header without being asked for, so it cannot make a
-        browser ask in its stead.
-        """
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise ApiError(
-                f"the body has to be JSON: send 'Content-Type: application/json', not {kind!r}",
-                status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            )
-        limit = self._options.max_body_bytes
-        block = bytearray()
-        async for part in request.stream():
-            block += part
-            if len(block) > limit:
-                message = f"the body has more than {limit} bytes"
-                raise ApiError(message, status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        return bytes(block)
-
-    def _check_texts(self, given: Sequence[str | tuple[int, ...]], param: str) -> None:
-        """See that texts are UTF-8 and not too long."""
-        limit = self._options.max_prompt_bytes
-        for text in given:
-            try:
-                nbytes = len(text.encode()) if isinstance(text, str) else 0
-            except UnicodeEncodeError as error:
-                raise ApiError(f"{param} is not Unicode: {error}", param=param) from error
-            if nbytes > limit:
-                raise ApiError(
-                    f"{param} has {nbytes} bytes, at most {limit}",
-                    param=param,
-                    code="string_above_max_length",
-                )
 
     async def _listed(self) -> list[dict[str, Any]]:
         """Return what clients are told of each model, and of each adapter of one."""
@@ -378,12 +337,6 @@ def _fetch(url: str) -> tuple[bytes, str]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(url, timeout=METRICS_TIMEOUT_S) as answer:
         return answer.read(), answer.headers.get("content-type", "text/plain")
-
-
-def _no_such_path(request: Request, error: Any) -> Response:
-    message = f"{request.method} {request.url.path}: {error.detail}"
-    body = ApiError(message, status=error.status_code).body()
-    return JSONResponse(body, error.status_code, error.headers)
 
 
 def _unforeseen(_: Request, __: Exception) -> Response:

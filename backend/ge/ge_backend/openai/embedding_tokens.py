@@ -1,4 +1,4 @@
-"""The tokens of an embedding model's texts, by the tokenizer that it is served with."""
+"""The tokens of texts, by the tokenizer that the model that takes them is served with."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ge_backend.openai.folders import find_folder
 from ge_backend.openai.models import ServedModel
 from ge_backend.tensors import Array
 
-__all__ = ["EmbeddingTokens"]
+__all__ = ["EmbeddingTokens", "ModelTokens"]
 
 Input = str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Tokens:
-    """One model's.
+class ModelTokens:
+    """Those of one model.
 
     Attributes:
         most: of a text, special ones included; 0 where the tokenizer has no limit.
@@ -80,7 +80,7 @@ class EmbeddingTokens:
 
     def __init__(self, repositories: Sequence[Path]) -> None:
         self._repositories = repositories
-        self._read: dict[str, tuple[tuple[Any, ...], _Tokens]] = {}
+        self._read: dict[str, tuple[tuple[Any, ...], ModelTokens]] = {}
 
     def texts(self, model: ServedModel, inputs: Sequence[Input]) -> tuple[list[str], int]:
         """Return inputs as texts, and how many tokens they have; 0 if the tokenizer is not here.
@@ -88,7 +88,7 @@ class EmbeddingTokens:
         Raises:
             ApiError: an input is too long, or tokens that are no text.
         """
-        tokens = self._of(model)
+        tokens = self.of(model)
         texts = [
             given if isinstance(given, str) else _decoded(tokens, given, f"input[{place}]")
             for place, given in enumerate(inputs)
@@ -97,7 +97,7 @@ class EmbeddingTokens:
             return texts, 0
         return texts, sum(tokens.count(text, f"input[{n}]") for n, text in enumerate(texts))
 
-    def _of(self, model: ServedModel) -> _Tokens | None:
+    def of(self, model: ServedModel) -> ModelTokens | None:
         """Return the tokenizer's as it is now; None where it is not here, or another backend's."""
         try:
             folder = find_folder(self._repositories, model.name)
@@ -109,7 +109,7 @@ class EmbeddingTokens:
         except (GeError, OSError):
             return None
 
-    def _opened(self, model: str, file: Path, document: Mapping[str, Any]) -> _Tokens:
+    def _opened(self, model: str, file: Path, document: Mapping[str, Any]) -> ModelTokens:
         """Return what the file and the options say, read anew where either is another by now."""
         given = document.get("parameters", {})
         options = read_options([(key, each.get("string_value", "")) for key, each in given.items()])
@@ -119,12 +119,12 @@ class EmbeddingTokens:
             tokenizer = open_tokenizer(file)
             truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
             most = options.max_length or truncation.get("max_length", 0)
-            tokens = _Tokens(tokenizer=tokenizer, options=options, most=most)
+            tokens = ModelTokens(tokenizer=tokenizer, options=options, most=most)
             known = self._read[model] = state, tokens
         return known[1]
 
 
-def _decoded(tokens: _Tokens | None, ids: tuple[int, ...], where: str) -> str:
+def _decoded(tokens: ModelTokens | None, ids: tuple[int, ...], where: str) -> str:
     if tokens is None:
         raise ApiError(
             f"{where} is tokens, and the model's tokenizer is not known here: send texts, or name "

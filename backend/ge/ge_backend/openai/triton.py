@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -129,16 +129,22 @@ class TritonConnection:
             failure = error_of_grpc(error.code().name, error.details())
             raise await self._explained(call.model, failure) from error
 
-    async def embed(self, model: ServedModel, texts: list[bytes]) -> Array:
-        """Return float32 [texts, size]; at most `model.rows` texts.
+    async def vectors(self, model: ServedModel, columns: Sequence[Sequence[bytes]]) -> Array:
+        """Return float32 [rows, size] of texts, or of the pairs in two columns of a ranker's.
+
+        There are at most `model.rows` rows.
 
         Raises:
             ApiError: the server has refused or failed it, or the model has another form by now.
         """
-        column = np.array(texts, np.object_).reshape(-1, 1)
+        names = (model.input, model.pair)[: len(columns)]
+        given = {
+            name: np.array(column, np.object_).reshape(-1, 1)
+            for name, column in zip(names, columns, strict=True)
+        }
         wanted = [grpcclient.InferRequestedOutput(model.output)]
         call = asyncio.ensure_future(
-            self._client.infer(model.name, _tensors({model.input: column}), outputs=wanted)
+            self._client.infer(model.name, _tensors(given), outputs=wanted)
         )
         try:
             with self._watched(call):
@@ -147,7 +153,7 @@ class TritonConnection:
             if error.status == HTTPStatus.BAD_REQUEST and await self._read(model.name) != model:
                 raise _not_ready(model.name) from error
             raise await self._explained(model.name, error) from error
-        vectors: Array = result.as_numpy(model.output).reshape(len(texts), -1)
+        vectors: Array = result.as_numpy(model.output).reshape(len(columns[0]), -1)
         return vectors
 
     async def _read(self, name: str) -> ServedModel | None:

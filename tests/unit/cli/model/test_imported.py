@@ -86,6 +86,20 @@ def test_pairs_of_texts_go_the_whole_way():
 
 
 @pytest.mark.parametrize(
+    ("width", "logits", "said"), [(1, False, True), (1, True, False), (3, False, False)]
+)
+def test_a_rankers_scores_are_logits_unless_its_folder_says_otherwise(width, logits, said):
+    """Where there is one; several are a classifier's."""
+    checkpoint = dataclasses.replace(
+        SENTENCE, output="scores", pooling="", pairs=True, logits=logits
+    )
+    exported = dataclasses.replace(EXPORTED, width=width)
+    ensemble = parse_config(ensemble_config(checkpoint, exported, "ranker"), "ensemble")
+    values = [each.string_value for each in ensemble.parameters.values()]
+    assert values == (["identity"] if said else [])
+
+
+@pytest.mark.parametrize(
     ("changes", "switches"),
     [
         ({}, set()),

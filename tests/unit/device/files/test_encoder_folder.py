@@ -201,6 +201,24 @@ def test_a_ranker_is_read_as_it_is_saved(tmp_path, monkeypatch):
     assert (found.output, found.labels) == ("scores", LABELS)
 
 
+@pytest.mark.parametrize(
+    ("said", "logits"),
+    [
+        ({}, True),
+        ({"sentence_transformers": None}, True),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"}}, True),
+        ({"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}, False),
+        ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, False),
+    ],
+)
+def test_a_rankers_scores_go_through_a_sigmoid_unless_its_folder_names_another(
+    folder, said, logits
+):
+    """By both names that sentence-transformers has had for it."""
+    there = folder(architectures=["BertForSequenceClassification"], **said)
+    assert read_encoder_folder(there).logits is logits
+
+
 def test_a_classifier_without_names_has_no_labels(folder):
     """Its scores are what they are."""
     there = folder(architectures=["BertForSequenceClassification"], id2label=None)

@@ -243,3 +243,17 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):
         open_tokenizer(path)
+
+
+def test_the_beginning_of_a_text_has_as_many_tokens_as_there_is_room_for(tokenizer):
+    """Whole characters of it; all of a text that is short enough, and nothing for none."""
+    (whole,) = tokenizer.lengths([TEXT])
+    assert whole == len(tokenizer.encode(TEXT, special=False))
+    assert tokenizer.beginning(TEXT, whole) == TEXT
+    assert tokenizer.beginning(TEXT, 0) == ""
+    begun = [tokenizer.beginning(TEXT, most) for most in range(1, whole)]
+    for most, text in enumerate(begun, 1):
+        assert TEXT.startswith(text)
+        assert tokenizer.lengths([text])[0] <= most
+    assert len(set(begun)) > whole // 4
+    assert [len(text) for text in begun] == sorted(len(text) for text in begun)

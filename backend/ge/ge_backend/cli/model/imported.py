@@ -12,6 +12,10 @@ __all__ = ["LABELS", "encoder_config", "ensemble_config", "lower_cased", "tokeni
 
 MAX_ROWS = 32
 LABELS = "labels.txt"
+IDENTITY = """\
+# Scores are taken as they are, as the checkpoint's config.json says.
+parameters { key: "score_activation" value: { string_value: "identity" } }
+"""
 
 
 def encoder_config(checkpoint: EncoderFolder, exported: Exported) -> str:
@@ -74,6 +78,8 @@ def ensemble_config(checkpoint: EncoderFolder, exported: Exported, name: str) ->
     taken = ", ".join(f'{{ name: "{text}" data_type: TYPE_STRING dims: [ 1 ] }}' for text in texts)
     split = "\n".join(f'      input_map {{ key: "{text}" value: "{text}" }}' for text in texts)
     ids, *further = exported.inputs
+    ranks = checkpoint.pairs and exported.width == 1
+    activation = IDENTITY if ranks and not checkpoint.logits else ""
     made = "\n".join(f'      output_map {{ key: "{name}" value: "{name}" }}' for name in further)
     fed = "\n".join(f'      input_map {{ key: "{name}" value: "{name}" }}' for name in further)
     return f"""\
@@ -98,7 +104,7 @@ ensemble_scheduling {{
     }}
   ]
 }}
-"""
+{activation}"""
 
 
 def _further(name: str) -> str:

@@ -54,6 +54,8 @@ class EncoderFolder:
         max_length: the most tokens of a text.
         lower_case: whether texts are put in lower case, whatever the tokenizer does.
         pairs: whether it is given two texts at once, which no file says.
+        logits: whether sentence-transformers puts a classifier's scores through a sigmoid, where
+            there is one score.
     """
 
     folder: Path
@@ -64,6 +66,7 @@ class EncoderFolder:
     max_length: int
     lower_case: bool = False
     pairs: bool = False
+    logits: bool = True
 
     @property
     def classifies(self) -> bool:
@@ -127,6 +130,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
         max_length=_max_length(folder, config),
         lower_case=bool(modules and _sentence_config(folder).get("do_lower_case")),
+        logits=not _activation(config).endswith(".Identity"),
     )
 
 
@@ -141,6 +145,16 @@ def default_prompt(folder: Path) -> str:
     if not isinstance(prompts, dict):
         raise _refused(folder / PROMPTS, "prompts", prompts, "an object")
     return str(prompts.get(str(given.get("default_prompt_name"))) or "")
+
+
+def _activation(config: Any) -> str:
+    """Return what scores go through, a module of torch; "" where nothing is said.
+
+    Source: sentence-transformers 6.2, cross_encoder/model.py; the second name is of 4.0 and older.
+    """
+    own = config.get("sentence_transformers")
+    named = own.get("activation_fn") if isinstance(own, dict) else None
+    return str(named or config.get("sbert_ce_default_activation_function") or "")
 
 
 def _architectures(config: Any) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ The file is `tokenizer.json`. Templates of chats are the clients' affair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -52,11 +53,35 @@ class TextTokenizer:
         Raises:
             InvalidRequest: the text cannot be told in its tokens, or is no Unicode.
         """
-        try:
-            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=special)
-        except Exception as error:
-            raise InvalidRequest(f"the text cannot be tokenised: {reason(error)}") from error
+        (encoding,) = _tried(self._tokenizer.encode_batch_fast, [text], special=special)
         return np.array(encoding.ids, np.int64)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens each text has, without special ones.
+
+        Raises:
+            InvalidRequest: as `encode`.
+        """
+        found = _tried(self._tokenizer.encode_batch_fast, list(texts), special=False)
+        return [len(encoding.ids) for encoding in found]
+
+    def around(self, *, pair: bool) -> int:
+        """Return how many special tokens are put around a text, or around a pair of them."""
+        return int(self._tokenizer.num_special_tokens_to_add(is_pair=pair))
+
+    def beginning(self, text: str, most: int) -> str:
+        """Return as much of a text as has so many tokens, without special ones; whole characters.
+
+        Raises:
+            InvalidRequest: as `encode`.
+        """
+        (encoding,) = _tried(self._tokenizer.encode_batch, [text], special=False)
+        for last in range(min(most, len(encoding.ids)), 0, -1):
+            begun = text[: encoding.offsets[last - 1][1]]
+            # A half of a word, or of a character, may have more tokens alone.
+            if self.lengths([begun])[0] <= most:
+                return begun
+        return ""
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens."""
@@ -66,6 +91,13 @@ class TextTokenizer:
         """Return a stream whose text goes on behind these tokens; it may have special ones."""
         left_out = frozenset[int]() if special else self._special
         return _Stream(self._tokenizer, left_out, [int(token) for token in ids])
+
+
+def _tried(encode: Callable[..., list[Any]], texts: list[str], *, special: bool) -> list[Any]:
+    try:
+        return encode(texts, add_special_tokens=special)
+    except Exception as error:
+        raise InvalidRequest(f"the text cannot be tokenised: {reason(error)}") from error
 
 
 class _Stream:
