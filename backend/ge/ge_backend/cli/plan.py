@@ -19,6 +19,7 @@ from ge_backend.config.model import MachineConfig
 from ge_backend.config.model_folder import read_folder
 from ge_backend.config.sizes import parse_device_bytes, size_of_device
 from ge_backend.errors import ConfigError, GeError
+from ge_backend.kinds import FUSED, kind_of
 
 __all__ = ["register"]
 
@@ -118,7 +119,7 @@ def _survey(arguments: argparse.Namespace) -> tuple[list[Demand], dict[str, str]
     left_out: list[str] = []
     for number, folder in enumerate(folders, start=1):
         try:
-            if not is_ours(folder) or read_folder(folder).config(os.environ).fuse:
+            if not is_ours(folder) or kind_of(read_folder(folder)) is FUSED:
                 left_out.append(folder.name)
                 continue
             with waiting(f"opening {folder.name}, {number} of {len(folders)}"):

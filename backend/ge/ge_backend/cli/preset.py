@@ -13,8 +13,8 @@ from ge_backend.cli.model.presets import DEFAULTS, PRESETS, TEXT_PRESETS, Preset
 from ge_backend.cli.report.table import table
 from ge_backend.config.model_folder import read_document, read_folder
 from ge_backend.config.settings import VLLM
-from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.errors import ConfigError
+from ge_backend.kinds import TEXT, kind_of
 
 __all__ = ["register"]
 
@@ -54,8 +54,7 @@ def preset(arguments: argparse.Namespace) -> int:
     refuse_ensemble(read_document(arguments.model.resolve()))
     folder = read_folder(arguments.model)
     config = folder.config(os.environ)
-    text = is_checkpoint(folder.directory, config.filename)
-    presets = TEXT_PRESETS if text else PRESETS
+    presets = TEXT_PRESETS if kind_of(config) is TEXT else PRESETS
     if config.engine == VLLM:
         raise ConfigError(
             f"model {folder.document['name']!r} is run by vLLM, which has settings of its own; set "

@@ -49,6 +49,17 @@ class ModelFolder:
         """The version folder, which holds the model file."""
         return self.path / self.version
 
+    @property
+    def filename(self) -> str:
+        """The model file that the configuration names, "" where it names none."""
+        return str(self.document.get("default_model_filename", ""))
+
+    @property
+    def fuse(self) -> str:
+        """The ensemble that the model runs, "" for all but fused models."""
+        fuse = self.document.get("parameters", {}).get("fuse", {})
+        return str(fuse.get("string_value", ""))
+
     def config(
         self, environment: Mapping[str, str], document: Mapping[str, Any] | None = None
     ) -> ModelConfig:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ge_backend.config.model import ModelConfig, TensorConfig
 from ge_backend.config.model_folder import ModelFolder, is_ensemble, read_document, read_folder
-from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.ensemble.dag import Dag, Port, check_ports, read_dag
 from ge_backend.errors import ConfigError
+from ge_backend.kinds import FUSED, TEXT, kind_of
 
 __all__ = ["Ensemble", "check_members", "read_ensemble"]
 
@@ -106,11 +106,10 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
             f"ensemble {ensemble!r}: step {model!r} has sequences, whose requests only the host "
             "can schedule; leave it to the host's ensemble"
         )
-    fuses = folder.document.get("parameters", {}).get("fuse", {}).get("string_value", "")
-    if fuses:
+    if kind_of(folder) is FUSED:
         raise ConfigError(
-            f"ensemble {ensemble!r}: step {model!r} is itself a fused model, of {fuses!r}; put the "
-            "steps of that in its place, or leave this ensemble to the host"
+            f"ensemble {ensemble!r}: step {model!r} is itself a fused model, of {folder.fuse!r}; "
+            "put the steps of that in its place, or leave this ensemble to the host"
         )
     if version >= 0 and not (path / str(version)).is_dir():
         raise ConfigError(
@@ -118,7 +117,7 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
             f"{folder.version}"
         )
     folder = folder if version < 0 else replace(folder, version=str(version))
-    if is_checkpoint(folder.directory, str(folder.document.get("default_model_filename", ""))):
+    if kind_of(folder) is TEXT:
         raise ConfigError(
             f"ensemble {ensemble!r}: step {model!r} writes text, in many runs for each request; "
             "leave this ensemble to the host"

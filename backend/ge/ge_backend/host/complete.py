@@ -12,11 +12,9 @@ import os
 from typing import Any
 
 from ge_backend.config.model import ModelConfig
-from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.host.logs import install_handler
 from ge_backend.host.version_folder import version_folder
-from ge_backend.layout.text_tensors import completed_for_text
-from ge_backend.serving.connect import complete_document
+from ge_backend.kinds import kind_of
 
 __all__ = ["complete_config"]
 
@@ -32,13 +30,8 @@ def complete_config(config: Any) -> Any:
     ours = ModelConfig.read(
         given, directory=directory, version=directory.name, environment=os.environ
     )
-    if is_checkpoint(directory, ours.filename):
-        given.update(completed_for_text(given))
-        given.pop("dynamic_batching", None)  # whose sizes the host has filled in meanwhile
-    elif ours.fuse:
-        from ge_backend.serving.fused import fused_document  # noqa: PLC0415 - only these need it
-
-        given.update(fused_document(given, ours))
-    elif not (ours.inputs and ours.outputs):
-        given.update(complete_document(given, ours))
+    completed = kind_of(ours).complete(given, ours)
+    for field in given.keys() - completed.keys():
+        given.pop(field)
+    given.update(completed)
     return config

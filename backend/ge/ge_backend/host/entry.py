@@ -1,8 +1,4 @@
-"""What serves a model instance: graphs, or a language model where its folder holds a checkpoint.
-
-Either is imported where it is opened: a stub pays for its own, and one that only fills in a
-configuration for none.
-"""
+"""What serves a model instance, by the kind of its model, which is imported here and not before."""
 
 from __future__ import annotations
 
@@ -11,22 +7,17 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.executor.process.last_stubs import region_of
 from ge_backend.host.instance import Instance
-
-if TYPE_CHECKING:
-    from ge_backend.host.backend import Backend
-    from ge_backend.host.generation import Generation
+from ge_backend.kinds import Serving, kind_of
 
 __all__ = ["open_instance"]
 
 log = logging.getLogger(__name__)
 
 
-def open_instance(args: dict[str, str]) -> Backend | Generation:
+def open_instance(args: dict[str, str]) -> Serving:
     """Load the model that the host's `args` describe.
 
     Raises:
@@ -35,13 +26,7 @@ def open_instance(args: dict[str, str]) -> Backend | Generation:
     _close_region_to_others()
     _let_go_of_connections()
     instance = Instance.read(args)
-    if is_checkpoint(instance.config.directory, instance.config.filename):
-        from ge_backend.host.generation import Generation  # noqa: PLC0415
-
-        return Generation.open(instance)
-    from ge_backend.host.backend import Backend  # noqa: PLC0415
-
-    return Backend.open(instance)
+    return kind_of(instance.config).open(instance)
 
 
 def _close_region_to_others() -> None:

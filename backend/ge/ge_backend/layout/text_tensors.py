@@ -40,16 +40,17 @@ _OUTPUTS = {
 }
 
 
-def completed_for_text(config: Mapping[str, Any]) -> dict[str, Any]:
+def completed_for_text(document: Mapping[str, Any], _config: object = None) -> dict[str, Any]:
     """Return the host's configuration, decoupled, without batching, with all tensors.
 
     What it declares already stays as it is. All inputs are optional to the host, because either
     `text_input` or `input_ids` is enough.
     """
-    whole = dict(config)
+    whole = dict(document)
+    whole.pop("dynamic_batching", None)  # whose sizes the host has filled in
     whole["max_batch_size"] = 0
     whole["model_transaction_policy"] = {"decoupled": True}
-    inputs, outputs = list(config.get("input", [])), list(config.get("output", []))
+    inputs, outputs = list(document.get("input", [])), list(document.get("output", []))
     named = {block["name"] for block in inputs}
     inputs += [
         {"name": name, "data_type": kind, "dims": dims, "optional": True}

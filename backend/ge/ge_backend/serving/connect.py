@@ -6,7 +6,7 @@ import functools
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -125,12 +125,16 @@ def open_session(
     return session
 
 
-def complete_document(document: dict[str, Any], given: ModelConfig) -> dict[str, Any]:
+def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[str, Any]:
     """Return a model's configuration, completed from its graph, which stays loaded for a while.
+
+    One that names its inputs and outputs is returned as it is, and no executor is asked.
 
     Raises:
         GeError: the graph cannot be loaded.
     """
+    if given.inputs and given.outputs:
+        return dict(document)
     session = open_session(given, given.device, on_restart=lambda: None)
     try:
         return completed(document, given, session.signature, session.fixed_shapes)

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 TAKEN_OVER = ("input", "output", "max_batch_size")
 
 
-def fused_document(document: dict[str, Any], config: ModelConfig) -> dict[str, Any]:
+def fused_document(document: Mapping[str, Any], config: ModelConfig) -> dict[str, Any]:
     """Return the host's configuration with what the ensemble declares and it does not say itself.
 
     Raises:

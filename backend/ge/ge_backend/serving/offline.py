@@ -12,10 +12,10 @@ from pathlib import Path
 from ge_backend.config.model import MachineConfig
 from ge_backend.config.model_folder import read_document, read_folder, step_names
 from ge_backend.config.placement import Placement
-from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
+from ge_backend.kinds import FUSED, TEXT, kind_of
 from ge_backend.layout.auto_complete import completed
 from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.engine_choice import remembered_engine
@@ -42,12 +42,12 @@ def look_into(
     """
     folder = read_folder(path)
     given = folder.config(os.environ)
-    if is_checkpoint(folder.directory, given.filename):
+    if kind_of(given) is TEXT:
         raise ConfigError(
             f"{folder.path} writes text, which has no buckets before it is served; expected an "
             "encoder or another graph"
         )
-    if given.fuse:
+    if kind_of(given) is FUSED:
         steps = step_names(read_document(folder.path.parent / given.fuse))
         raise ConfigError(
             f"{folder.path} runs the ensemble {given.fuse!r} and has no graph of its own; expected "

@@ -14,13 +14,14 @@ from ge_backend.config.model_folder import read_folder
 from ge_backend.config.placement import place
 from ge_backend.config.settings import VLLM
 from ge_backend.device.base import open_device
-from ge_backend.device.files.checkpoint import is_checkpoint, read_checkpoint
+from ge_backend.device.files.checkpoint import read_checkpoint
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.language.adapter_folder import has_adapters
 from ge_backend.device.language.open import cached_as, held_as, memory_for_cache
 from ge_backend.executor.protocol.messages import Prepared
 from ge_backend.generate.cache_size import fitting_blocks
 from ge_backend.generate.settings import read_settings
+from ge_backend.kinds import TEXT, kind_of
 from ge_backend.layout.layout import Layout, TensorLayout
 from ge_backend.serving.generation import check_generation, draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
@@ -68,7 +69,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
     devices = given.placement.devices
     if device:  # by the name that a configuration would give it
         devices = place(device=device, device_ids="", forced="").devices
-    if is_checkpoint(folder.directory, given.filename):
+    if kind_of(given) is TEXT:
         return _of_text(given, devices)
     with look_into(path, device=device, cache_dir=cache_dir) as model:
         prepared = _prepare_largest(model)

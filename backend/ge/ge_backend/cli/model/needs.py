@@ -13,11 +13,11 @@ from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.model_folder import BACKEND, ModelFolder, read_document, read_folder
 from ge_backend.device.base import DEVICE_KINDS
 from ge_backend.device.engines import preferred
-from ge_backend.device.files.checkpoint import is_checkpoint
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.ensemble.hosted import check_hosted
 from ge_backend.ensemble.members import read_ensemble
 from ge_backend.errors import ConfigError, GeError, ModelError
+from ge_backend.kinds import FUSED, TEXT, kind_of
 from ge_backend.serving.connect import AUTO
 from ge_backend.serving.engine_choice import described_choice
 from ge_backend.serving.generation import check_generation
@@ -81,7 +81,7 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
             model = read_folder(folder)
             gpu += _on_gpus(model)
             config = model.config(environment)
-            if config.fuse:
+            if kind_of(config) is FUSED:
                 read_ensemble(repository, config.fuse)  # its steps lie beside it
                 continue
             engine = _engine(model.directory, config)
@@ -149,7 +149,7 @@ def _engine(directory: Path, config: ModelConfig) -> EngineRow | None:
     path, kind = find_model_file(directory, config.filename, config.device), config.placement.kind
     rows = engines_for(path.name, kind)
     named = [row for row in rows if row.name == config.engine]
-    if is_checkpoint(directory, config.filename):  # it has engines of its own
+    if kind_of(config) is TEXT:  # it has engines of its own
         check_generation(config)
     # That a device is unknown it says itself.
     elif kind in DEVICE_KINDS and not path.name.endswith(DEVICE_ENDS.get(kind, ())):

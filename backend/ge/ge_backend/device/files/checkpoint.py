@@ -18,8 +18,9 @@ from ge_backend.device.files.encoder_folder import CONFIG, is_encoder
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.files.safetensors_header import StoredTensor, read_header
 from ge_backend.errors import ModelError
+from ge_backend.kinds import Described
 
-__all__ = ["Checkpoint", "is_checkpoint", "read_checkpoint", "read_json"]
+__all__ = ["Checkpoint", "generates_text", "is_checkpoint", "read_checkpoint", "read_json"]
 
 log = logging.getLogger(__name__)
 
@@ -200,6 +201,11 @@ class Checkpoint:
         if type(found) not in (int, float) or not 0 < found < math.inf:
             raise self.refused(name, found, "a number above 0")
         return float(found)
+
+
+def generates_text(model: Described) -> bool:
+    """Whether a model is a checkpoint that generates text; see `is_checkpoint`."""
+    return is_checkpoint(model.directory, model.filename)
 
 
 def is_checkpoint(folder: Path, filename: str = "") -> bool:
