@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import time
@@ -34,7 +35,9 @@ class Counters:
 
     Series are never deleted: whichever stub does so first frees it under all the others, and with
     two instances a load hung then (tried on 2.51). Source: triton-inference-server/core r24.10,
-    src/metric_family.cc: references are counted by stub.
+    src/metric_family.cc: references are counted by stub. So the host's objects outlive this stub's
+    interpreter, too: as it ends, their destructors would ask for that deletion through what is
+    gone by then, a segmentation fault. Source: python_backend r24.10, src/metric.cc.
 
     Args:
         recorder: what was recorded.
@@ -83,8 +86,8 @@ class Counters:
         for (name, labels), value in self._recorder.drain().items():
             series = self._series.get((name, labels))
             if series is None:
-                series = self._series[name, labels] = self._family(name).Metric(
-                    labels=self._labels_of(name) | dict(labels)
+                series = self._series[name, labels] = _undying(
+                    self._family(name).Metric(labels=self._labels_of(name) | dict(labels))
                 )
             if METRICS[name].kind is Kind.COUNTER:
                 series.increment(value)
@@ -113,8 +116,8 @@ class Counters:
     def _histogram(self, name: str) -> Any:
         key = (name, ())
         if key not in self._series:
-            self._series[key] = self._family(name).Metric(
-                labels=self._labels, buckets=list(METRICS[name].bounds)
+            self._series[key] = _undying(
+                self._family(name).Metric(labels=self._labels, buckets=list(METRICS[name].bounds))
             )
         return self._series[key]
 
@@ -122,10 +125,16 @@ class Counters:
         if name not in self._families:
             metric = METRICS[name]
             kind = getattr(pb_utils.MetricFamily, metric.kind.published.upper())
-            self._families[name] = pb_utils.MetricFamily(
-                name=name, description=metric.help, kind=kind
+            self._families[name] = _undying(
+                pb_utils.MetricFamily(name=name, description=metric.help, kind=kind)
             )
         return self._families[name]
+
+
+def _undying(held: Any) -> Any:
+    """Return an object whose destructor never runs."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+    return held
 
 
 def begin_at_zero(recorder: Recorder, devices: Iterable[str]) -> None:
