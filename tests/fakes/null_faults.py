@@ -45,6 +45,7 @@ class Fault:
         ms: how long `sleep` lasts.
         file: what `hold` makes.
         mib: mebibytes that `grow` takes.
+        says: what `fail` says, in place of its own words.
     """
 
     on: str
@@ -54,6 +55,7 @@ class Fault:
     ms: float = 0.0
     file: str = ""
     mib: int = 0
+    says: str = ""
 
     @classmethod
     def read(cls, entry: Mapping[str, Any], origin: str) -> Fault:
@@ -107,7 +109,7 @@ class Faults:
             elif fault.do == "hold":
                 _hold(Path(fault.file))
             elif fault.do == "fail":
-                raise GraphFailed(f"{path}: a fault was injected on {event}")
+                raise GraphFailed(fault.says or f"{path}: a fault was injected on {event}")
             elif fault.do == "fault":
                 raise DeviceFault(f"{path}: a fault of the device was injected on {event}")
             else:

@@ -121,8 +121,9 @@ def test_the_format_of_bytes():
         (b"\x01\x00\x00\x00a", (2,)),
         (b"\x01\x00\x00\x00a", (0,)),
         (b"\x01\x00\x00\x00ab", (1,)),
+        (b"\x01\x00\x00\x00a", (1 << 50,)),
     ],
-    ids=["nothing", "half a length", "short", "huge length", "too few", "too many", "tail"],
+    ids=["nothing", "half", "short", "huge length", "too few", "too many", "tail", "petabytes"],
 )
 def test_bytes_that_do_not_fit_are_refused(block, shape):
     """A block that is shorter or longer than its shape says is the client's error."""

@@ -34,6 +34,9 @@ __all__ = [
     "float32_to_bf16",
 ]
 
+# Of a BYTES element, before its bytes. Source: see `encode_bytes`.
+LENGTH_BYTES = 4
+
 Shape = tuple[int, ...]
 Array = npt.NDArray[Any]
 
@@ -196,10 +199,17 @@ def decode_bytes(block: bytes | memoryview, shape: Shape) -> Array:
         InvalidRequest: the block ends early or holds more than `shape` says.
     """
     view = memoryview(block).cast("B")
-    flat = np.empty(math.prod(shape), dtype=object)
+    count = math.prod(shape)
+    if LENGTH_BYTES * count > len(view):  # before there is an array of that size
+        raise InvalidRequest(
+            f"BYTES tensor of shape {shape}: {count} elements take {LENGTH_BYTES * count} bytes "
+            f"for their lengths alone, the data has {len(view)} bytes; make the shape and the data "
+            "agree"
+        )
+    flat = np.empty(count, dtype=object)
     at = 0
     for index in range(flat.size):
-        end = at + 4
+        end = at + LENGTH_BYTES
         length = struct.unpack_from("<I", view, at)[0] if end <= len(view) else 0
         if end + length > len(view):
             raise InvalidRequest(

@@ -34,7 +34,7 @@ BROADCAST = "Attempting to broadcast an axis by a dimension other than 1. {} by 
 def cause(text, ids, *, planned=False):
     array = np.array([ids])
     request = Request(index=0, rows=1, tensors={"ids": array}, sizes=(len(ids),))
-    return blamed(GraphFailed(text), request, LAYOUT, planned=planned)
+    return blamed(GraphFailed(text), request, LAYOUT, rows=request.rows, planned=planned)
 
 
 def test_an_index_is_found_in_its_input():
@@ -56,7 +56,9 @@ def test_every_input_that_may_hold_the_index_is_named():
     ):
         tensors = {name: np.array([values]) for name, values in (given | {"ids": ids}).items()}
         request = Request(index=0, rows=1, tensors=tensors, sizes=(3,))
-        error = blamed(GraphFailed(GATHER.format(1, 1, 0)), request, layout, planned=True)
+        error = blamed(
+            GraphFailed(GATHER.format(1, 1, 0)), request, layout, rows=request.rows, planned=True
+        )
         assert str(error).startswith(said)
 
 
@@ -79,7 +81,9 @@ def test_so_is_one_of_an_axis_that_is_not_padded():
     layout = replace(LAYOUT, axes=(), matched=("length",))
     tensors = {"ids": np.zeros((1, 0), np.int64)}
     request = Request(index=0, rows=1, tensors=tensors, sizes=(), matched=(0,))
-    error = blamed(GraphFailed(GATHER.format(0, 0, -1)), request, layout, planned=True)
+    error = blamed(
+        GraphFailed(GATHER.format(0, 0, -1)), request, layout, rows=request.rows, planned=True
+    )
     assert str(error) == "axis 'length' of 'ids' is 0 long; the model takes at least 1"
 
 
@@ -187,7 +191,7 @@ def test_shapes_that_a_graph_does_not_take_are_named_where_others_have_run(text)
     """As a sound that is shorter than a convolution; the engine's words are kept."""
     layout = replace(LAYOUT, axes=(), matched=("length",))
     request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
-    error = blamed(GraphFailed(text), request, layout, planned=True, most_rows=2)
+    error = blamed(GraphFailed(text), request, layout, rows=request.rows, planned=True, most_rows=2)
     assert isinstance(error, InvalidRequest)
     assert "does not take 'x' [2, 3], where it has taken other sizes" in str(error)
     assert text in str(error)
@@ -208,7 +212,10 @@ def test_a_graph_that_may_be_broken_is_not_the_clients_fault(text, matched, most
     layout = replace(LAYOUT, axes=(), matched=matched)
     request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
     error = GraphFailed(text)
-    assert blamed(error, request, layout, planned=True, most_rows=most_rows) is error
+    assert (
+        blamed(error, request, layout, rows=request.rows, planned=True, most_rows=most_rows)
+        is error
+    )
 
 
 def openvino_says(tmp_path, make, **inputs):
@@ -281,7 +288,7 @@ def test_so_are_those_that_openvino_does_not_take(tmp_path, make, shapes):
     failed = openvino_says(tmp_path, make, **inputs)
     layout = replace(LAYOUT, axes=(), matched=("length",))
     request = Request(index=0, rows=2, tensors=inputs, sizes=(), matched=(3,))
-    error = blamed(failed, request, layout, planned=True, most_rows=2)
+    error = blamed(failed, request, layout, rows=request.rows, planned=True, most_rows=2)
     assert isinstance(error, InvalidRequest), failed
     assert f"does not take 'x' {list(shapes[0])}" in str(error)
     assert "Exception from" not in str(error)
@@ -293,6 +300,6 @@ def test_openvino_names_no_index_either(tmp_path):
     x, z = np.ones((2, 3), np.float32), np.array([[1], [7]])
     failed = openvino_says(tmp_path, lambda ops, x, z: ops.gather_elements(x, z, 1), x=x, z=z)
     request = Request(index=0, rows=2, tensors={"x": x, "z": z}, sizes=(), matched=(3,))
-    error = blamed(failed, request, LAYOUT, planned=True, most_rows=2)
+    error = blamed(failed, request, LAYOUT, rows=request.rows, planned=True, most_rows=2)
     assert isinstance(error, InvalidRequest)
     assert "z from 1 to 7" in str(error)

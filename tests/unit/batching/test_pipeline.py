@@ -248,6 +248,22 @@ def test_a_bad_part_of_a_large_request_fails_it_once(open_pipeline):
     assert counted(pipeline.recorder)["ge_sub_batches_total", "2x8"] == 4
 
 
+@pytest.mark.parametrize(
+    ("nth", "told"), [(0, InvalidRequest), (2, GraphFailed)], ids=["its sizes", "its rows"]
+)
+def test_one_row_tells_whether_a_graph_refuses_sizes_or_rows(open_pipeline, nth, told):
+    """More rows than have run before, of a size that the graph does not take, are the client's fault."""
+    fault = {"on": "run", "do": "fail", "says": "Guard failed: ids.size()[1] <= 16", "nth": nth}
+    pipeline = open_pipeline(faults=[{**fault, "value": POISON}])
+    batch = [[[1, 2]]]
+    assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, *batch))[0], batch[0])
+    if nth:  # the second such run is that of the request, and one row of it runs
+        replies_of(pipeline, requests_of(pipeline.layout, [[POISON]]))
+    replies = replies_of(pipeline, requests_of(pipeline.layout, [[POISON] * 40, [4] * 40]))
+    assert type(replies[0].error) is told
+    assert "Guard failed" in str(replies[0].error)
+
+
 def test_when_every_run_fails_every_request_gets_the_error(open_pipeline):
     """Nobody waits for a reply that never comes."""
     pipeline = open_pipeline(faults=[{"on": "run", "do": "fail"}])

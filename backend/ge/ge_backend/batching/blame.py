@@ -16,7 +16,7 @@ from ge_backend.errors import GeError, GraphFailed, InvalidRequest
 from ge_backend.layout.layout import Layout
 from ge_backend.tensors import Shape
 
-__all__ = ["blamed", "limit_in"]
+__all__ = ["about_shapes", "blamed", "limit_in"]
 
 # ONNX Runtime's Gather and its kin, an embedding among them.
 _INDEX = re.compile(r"idx=(-?\d+) must be within the inclusive range \[(-?\d+),(-?\d+)\]")
@@ -67,7 +67,13 @@ _NOT_TAKEN = ("takes UTF-8 text only", "computes whole numbers in 32 bits")
 
 
 def blamed(
-    error: GraphFailed, request: Request, layout: Layout, *, planned: bool, most_rows: int = 0
+    error: GraphFailed,
+    request: Request,
+    layout: Layout,
+    *,
+    rows: int,
+    planned: bool,
+    most_rows: int = 0,
 ) -> GeError:
     """Return what a client is told whose request alone made a run fail.
 
@@ -75,6 +81,7 @@ def blamed(
         error: what the engine said.
         request: the only one of the run.
         layout: of the model.
+        rows: how many of it were in the run.
         planned: the run had a shape that was prepared or tried, whose sizes the graph takes.
         most_rows: the most that other runs have had, which were none of the engine's to refuse.
     """
@@ -102,11 +109,15 @@ def blamed(
             )
     limit = limit_in(text)
     told = None if planned or limit is None else _size(request, layout, limit)
-    unfit = limit is not None or _UNFIT.search(text) is not None
     free = bool(layout.matched) or not planned
-    return told or (
-        _shapes(request, text) if unfit and free and request.rows <= most_rows else error
-    )
+    ours = not free or rows > most_rows or not about_shapes(error)
+    return told or (error if ours else _shapes(request, text))
+
+
+def about_shapes(error: GraphFailed) -> bool:
+    """Whether an engine says of what it was given that shapes do not fit."""
+    text = str(error)
+    return limit_in(text) is not None or _UNFIT.search(text) is not None
 
 
 def limit_in(text: str) -> int | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ge_backend.batching.blame import blamed
+from ge_backend.batching.blame import about_shapes, blamed
 from ge_backend.batching.concatenate import as_it_came, one_run
 from ge_backend.batching.device_tensor import BatchRetention
 from ge_backend.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
@@ -23,7 +23,7 @@ from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, S
 from ge_backend.executor.client.in_flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
-from ge_backend.executor.protocol.messages import Run, TensorMemory
+from ge_backend.executor.protocol.messages import Done, Run, TensorMemory
 from ge_backend.fleet.fleet import FinishedRun, Fleet
 from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
@@ -145,6 +145,9 @@ class Pipeline:
                 yield from self._repeat([span], progress, solo=True)
             else:
                 yield from progress.fail_one(span.request, _not_tried(progress.killers))
+        for row, error in progress.doubtful:
+            yield from self._repeat([row], progress, solo=False)
+            yield from progress.fail_one(row.request, error)
 
     def _repeat(
         self, spans: Sequence[RowSpan], progress: Progress, *, solo: bool
@@ -285,17 +288,9 @@ class Pipeline:
             hidden = progress.hidden(outcome.retained)
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
-            told = error
-            moved = done is not None and progress.stateful(sub_batch)
-            if moved and isinstance(error, GraphFailed | OutOfMemory):
-                told = StateLost.after(error)  # kept already: the run cannot be repeated
-            elif progress.repeats_alone(sub_batch, error):
+            told = self._told(error, sub_batch, progress, done)
+            if told is None:
                 return
-            elif isinstance(error, GraphFailed):
-                request = progress.requests[sub_batch.spans[0].request]
-                planned = sub_batch.planned and self.policy.tried
-                most = max([self._most_rows, *(one.most_rows for one in self.fleet.sessions)])
-                told = blamed(error, request, self.layout, planned=planned, most_rows=most)
             yield from progress.fail(sub_batch, told)
         else:
             self._most_rows = max(self._most_rows, sub_batch.bucket[0])
@@ -313,6 +308,28 @@ class Pipeline:
                         states={} if done is None else done.states,
                         on_device=progress.on_device(piece[0].request),
                     )
+
+    def _told(
+        self, error: GeError, sub_batch: SubBatch, progress: Progress, done: Done | None
+    ) -> GeError | None:
+        """Return what the clients of a failed run are told; None where something is run again."""
+        kept = done is not None and progress.stateful(sub_batch)
+        if kept and isinstance(error, GraphFailed | OutOfMemory):
+            return StateLost.after(error)  # kept already: the run cannot be repeated
+        if progress.repeats_alone(sub_batch, error):
+            return None
+        if not isinstance(error, GraphFailed):
+            return error
+        told = blamed(
+            error,
+            progress.requests[sub_batch.spans[0].request],
+            self.layout,
+            rows=sub_batch.rows,
+            planned=sub_batch.planned and self.policy.tried,
+            most_rows=max([self._most_rows, *(one.most_rows for one in self.fleet.sessions)]),
+        )
+        tries = told is error and about_shapes(error) and progress.doubts(sub_batch, error)
+        return None if tries else told
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
         self.traffic.add([(request.rows, request.sizes) for request in requests])

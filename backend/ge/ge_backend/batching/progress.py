@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.device_spans import DeviceSpan, device_spans, joined
 from ge_backend.batching.device_tensor import BatchRetention, DeviceTensor
@@ -51,6 +51,8 @@ class Progress:
         dangers: of such that lacked memory or that executors died over: to be run again with
             nothing beside them, not even each other.
         killers: how many runs of one request executors have died over.
+        doubtful: one row of a request of several that the engine refused, and what it said: to be
+            run alone, which tells whether it was for the number of rows or for the client's sizes.
     """
 
     requests: Sequence[Request]
@@ -60,6 +62,7 @@ class Progress:
     suspects: list[RowSpan] = field(default_factory=list)
     dangers: list[RowSpan] = field(default_factory=list)
     killers: int = 0
+    doubtful: list[tuple[RowSpan, GraphFailed]] = field(default_factory=list)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _on_device: dict[int, list[DeviceSpan]] = field(default_factory=dict)
@@ -105,6 +108,16 @@ class Progress:
         if dangerous:
             self.dangers.extend(sub_batch.spans)
         return dangerous
+
+    def doubts(self, sub_batch: SubBatch, error: GraphFailed) -> bool:
+        """Have one row of a request whose run failed tried alone; False where that tells nothing.
+
+        Not of sequences, whose step that would be, and not where rows are laid end to end.
+        """
+        if sub_batch.rows == 1 or self.layout.concatenated or self.stateful(sub_batch):
+            return False
+        self.doubtful.append((replace(sub_batch.spans[0], count=1), error))
+        return True
 
     def take(self, piece: Piece) -> dict[str, Array] | None:
         """Note a piece; return the request's outputs when it was the last one."""
