@@ -1,6 +1,8 @@
 """Peaks of ONNX Runtime come from its own statistics; where it has none they are not known."""
 
+import fcntl
 import json
+import os
 import threading
 
 import numpy as np
@@ -126,6 +128,24 @@ def test_errors_are_passed_on_and_nothing_is_left(model, tmp_path, monkeypatch):
     with pytest.raises(ModelError):
         peak_bytes(str(tmp_path / "none.onnx"), [run_of(1)])
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_profile_that_a_killed_process_has_left_goes_with_the_next_one(
+    model, tmp_path, monkeypatch
+):
+    """Others that are being written stay; they lie in the server's own folder where it has one."""
+    server = tmp_path / "run"
+    left, living = server / "ge-profile-left", server / "ge-profile-living"
+    for folder in (left, living):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("GE_RUNTIME_DIR", str(server))
+    lock = os.open(living, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    seen = []
+    peak_bytes(model, [lambda _: seen.extend(path.name for path in server.iterdir())])
+    assert len(seen) == 2
+    assert [path.name for path in server.iterdir()] == [living.name]
+    os.close(lock)
 
 
 def kernels(*figures):

@@ -9,10 +9,14 @@ with an arena of its own, and closed; that takes about as long as loading the mo
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,8 @@ from ge_backend.device.ort.session import open_profiled
 __all__ = ["peak_bytes"]
 
 log = logging.getLogger(__name__)
+
+PREFIX = "ge-profile-"
 
 Event = Mapping[str, Any]
 Run = Callable[[onnxruntime.InferenceSession], object]
@@ -40,8 +46,8 @@ def peak_bytes(path: str, runs: Sequence[Run]) -> list[int]:
         ModelError: the file cannot be loaded again.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="ge-profile-") as folder:
-            session = open_profiled(path, Path(folder) / "run")
+        with _folder() as folder:
+            session = open_profiled(path, folder / "run")
             for run in runs:
                 run(session)
             profiles = _by_run(_events(Path(session.end_profiling())))
@@ -49,6 +55,43 @@ def peak_bytes(path: str, runs: Sequence[Run]) -> list[int]:
         log.warning("%s: scratch memory is not measured: %s", path, error)
         profiles = []
     return _peaks(profiles) if len(profiles) == len(runs) else [0] * len(runs)
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Give a folder for a profile.
+
+    A process that is ended meanwhile, as with a server that stops right after its start, leaves it:
+    in the server's own folder, which goes with it, or, where it has none, until the next profile.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    parent = Path(os.environ.get("GE_RUNTIME_DIR", ""))
+    if not parent.is_absolute() or not parent.is_dir():
+        parent = Path(tempfile.gettempdir())
+    for left in parent.glob(f"{PREFIX}*"):
+        _remove_left(left)
+    new = Path(tempfile.mkdtemp(dir=parent))
+    folder = new.with_name(f"{PREFIX}{new.name}")
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield new.rename(folder)  # nobody finds it unlocked
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove a folder that no process has locked."""
+    with contextlib.suppress(OSError):  # it is another user's, or is being measured in
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
 
 
 def _events(profile: Path) -> list[Event]:
