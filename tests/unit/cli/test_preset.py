@@ -112,14 +112,13 @@ def test_what_changes_is_told_with_the_reason(written, ge_backend):
     code, out, err = ge_backend("preset", folder, "memory_constrained")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "tiny: memory_constrained, 4 changes"
-    rows = [line.split(maxsplit=3) for line in lines[2:6]]
+    assert lines[0] == "tiny: memory_constrained, 3 changes"
+    rows = [line.split(maxsplit=3) for line in lines[2:5]]
     choices = PRESETS["memory_constrained"].choices
     assert [row[:3] for row in rows] == [
         ["3", "1", INSTANCES],
         ["4", "1", "threads"],
         ["0", choices["max_elements"].value, "max_elements"],
-        ["0", choices["max_queue_size"].value, "max_queue_size"],
     ]
     assert all(why == choices[key].why for _, _, key, why in rows)
     assert "hint: " in out

@@ -237,7 +237,8 @@ SETTINGS: tuple[Setting, ...] = (
         help="The most requests that may wait for an instance while it serves a batch; further "
         "ones are refused at once (UNAVAILABLE). 0 is no limit. With this or a default timeout "
         "requests wait in the backend instead of in Triton, whose own queue policies make it "
-        "stall (docs/scheduling.md).",
+        "stall (docs/scheduling.md). What a stub holds when it dies is never answered, so have "
+        "two instances at least, and clients with a time limit (docs/reliability.md).",
     ),
     Setting(
         key="default_timeout_microseconds",

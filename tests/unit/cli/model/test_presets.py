@@ -27,6 +27,13 @@ def test_every_value_has_a_reason():
 
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_a_single_instance_has_no_queue_of_its_own(preset):
+    """Requests in it are never answered when its stub dies; another instance would serve on."""
+    single = preset.choices[INSTANCES].value == "1"
+    assert not single or preset.choices["max_queue_size"].value == "0"
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_every_value_is_one_that_the_backend_takes(preset, tmp_path):
     """The backend reads them, and the host's two are whole numbers."""
     values = {key: choice.value for key, choice in preset.choices.items()}

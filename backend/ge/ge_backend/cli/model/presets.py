@@ -102,7 +102,11 @@ PRESETS = _by_name(
             BATCHING_DELAY: Choice("0", "waiting would make batches larger"),
             "threads": Choice("1", "on a CPU weights are held once, and not twice for wide runs"),
             "max_elements": Choice("1024", "scratch memory and buffers grow with the largest run"),
-            "max_queue_size": Choice("64", "requests that wait hold their tensors"),
+            "max_queue_size": Choice(
+                "0",
+                "a queue of the model's own is lost with its stub, and a single instance is the "
+                "only one; requests wait in Triton",
+            ),
             "priority": Choice("2", "costs no memory"),
         },
         hint="for all models of a device: `ge-backend serve --workspace-pool SIZE` bounds "
