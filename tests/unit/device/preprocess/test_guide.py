@@ -8,13 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest.mock import Mock
 
+import llguidance
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
 from builders.writer import VOCABULARY, write_tokenizer
+from ge_backend.device.language.json_schema import WHITE, lenient
 from ge_backend.device.language.structure import Structure, StructureKind
-from ge_backend.device.preprocess.guide import WHITE, open_guides
+from ge_backend.device.preprocess.guide import open_guides
 from ge_backend.errors import DeviceUnavailable, InvalidRequest, Unsupported
 
 END = 0
@@ -143,6 +145,37 @@ def test_what_cannot_be_compiled_is_refused_in_the_compilers_words(compiled, kin
         compiled(kind, text)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_structure_that_takes_too_long_is_refused(tokenizer, folder, monkeypatch):
+    """The request and others go on; here the library waits until it is let go."""
+    waiting, real = threading.Event(), llguidance.LLMatcher
+    made = open_guides(folder / "tokenizer.json", VOCABULARY, (END,))
+    monkeypatch.setattr("ge_backend.device.preprocess.timed_compiler.COMPILE_TIMEOUT_S", 0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(llguidance, "LLMatcher", lambda *_, **__: waiting.wait() and None)
+        with pytest.raises(InvalidRequest, match="guided_regex cannot be compiled: it takes more"):
+            made(Structure(StructureKind.REGEX, "[a-z]"))
+    assert llguidance.LLMatcher is real
+    assert made(Structure(StructureKind.REGEX, "[0-9]"))
+    waiting.set()
+
+
+def test_what_a_lenient_schema_does_not_hold_to_is_in_the_log(compiled, tokenizer, caplog):
+    """The rest of it is held to; without the option it is refused."""
+    schema = {"type": "string", "maxLength": 2, "format": "path"}
+    assert compiled("json", json.dumps(lenient(schema))).fitting(ids(tokenizer, '"a/b')) == 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "guided_json is kept to but for this: Unknown format: path"
+    ]
+    with pytest.raises(InvalidRequest, match="Unknown format: path"):
+        compiled("json", json.dumps(schema))
+
+
+def test_any_schema_of_a_one_of_may_hold(compiled, tokenizer):
+    """Also where they overlap: which one holds alone is not known before the end."""
+    guide = compiled("json", '{"oneOf": [{"enum": [1, 2]}, {"enum": [2, "a"]}]}')
+    assert [guide.fitting([*ids(tokenizer, text), END]) for text in ("1", '"a"')] == [2, 4]
 
 
 def test_a_token_that_does_not_fit_is_told_with_the_next_mask(compiled, tokenizer):

@@ -7,9 +7,8 @@ that whoever generates meanwhile goes on. Source: llguidance 1.9.1, `_lib.pyi`.
 from __future__ import annotations
 
 import json
-import threading
+import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,24 +16,21 @@ from typing import Any
 import numpy as np
 
 from ge_backend.device.failures import reason
+from ge_backend.device.language.json_schema import prepared
 from ge_backend.device.language.structure import CompileStructure, Guide, Structure, StructureKind
-from ge_backend.errors import DeviceUnavailable, InvalidRequest, Unsupported
+from ge_backend.device.preprocess.timed_compiler import TimedCompiler, on_a_deep_stack
+from ge_backend.errors import InvalidRequest, Unsupported
 from ge_backend.tensors import Array
 
 __all__ = ["GrammarGuide", "open_guides"]
+
+log = logging.getLogger(__name__)
 
 EXTRA = "pip install 'triton-ge-backend[structure]'"
 KEPT = 32  # compiled structures that are kept for the next request with the same one
 # Each state takes 1 to 2 kB, and all texts of a structure share them: 40 MB at most, of the
 # library's 500.
 MOST_STATES = 20_000
-# The library compiles a rule within the rule that names it: with a grammar of 64 KiB it wants up to
-# 64 MiB (tested with 1.9), where threads have 2 or 8 by themselves, and overflows end the process.
-STACK_BYTES = 256 << 20
-_STACK_SIZE = threading.Lock()  # it is that of every thread which begins meanwhile
-# Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
-# model may write white space for ever.
-WHITE = r"( |\n {0,16})?"
 FORMATS = {
     StructureKind.REGEX: "regex",
     StructureKind.CHOICE: "choice",
@@ -70,7 +66,7 @@ def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> Compi
         )
     except ValueError as error:
         return partial(_refuse, f"cannot be had with this tokenizer: {reason(error)}")
-    kept = lru_cache(KEPT)(partial(_compile, llguidance, known))
+    kept = lru_cache(KEPT)(TimedCompiler(partial(_compile, llguidance, known)))
 
     def compile_structure(structure: Structure) -> Guide:
         guide = kept(structure)
@@ -174,42 +170,31 @@ def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide
         raise _impossible(structure, str(error)) from error
 
     def make() -> Any:
-        new = partial(library.LLMatcher, tokenizer, grammar, log_level=0, limits=limits)
-        matcher = _on_a_deep_stack(new)
+        matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
         matcher.compute_bitmask()  # the first takes longest, and those that follow build on it
         if matcher.is_error():
             raise _impossible(structure, matcher.get_error())
         return matcher
 
-    return GrammarGuide(make, structure.kind, make())
-
-
-def _on_a_deep_stack(make: Callable[[], Any]) -> Any:
-    """Return what is made, by a thread with room for what the library calls.
-
-    Raises:
-        DeviceUnavailable: there is no room for such a thread.
-    """
-    with ThreadPoolExecutor(1) as pool:
-        with _STACK_SIZE:
-            usual = threading.stack_size(STACK_BYTES)
-            try:
-                made = pool.submit(make)
-            except RuntimeError as error:
-                raise DeviceUnavailable(f"no structure can be compiled now: {error}") from error
-            finally:
-                threading.stack_size(usual)
-        return made.result()
+    first = make()
+    for said in first.get_grammar_warnings():
+        log.warning("%s is kept to but for this: %s", structure.kind.value, _in_one_line(said))
+    return GrammarGuide(partial(on_a_deep_stack, make), structure.kind, first)
 
 
 def _grammar(library: Any, structure: Structure) -> str:
-    if structure.kind is StructureKind.JSON:
-        made = library.LLMatcher.grammar_from_json_schema(
-            structure.text, defaults={"whitespace_pattern": WHITE}
-        )
-    else:
-        made = library.grammar_from(FORMATS[structure.kind], structure.text)
-    return str(made)
+    if structure.kind is not StructureKind.JSON:
+        return str(library.grammar_from(FORMATS[structure.kind], structure.text))
+    return str(library.LLMatcher.grammar_from_json_schema(_prepared(structure.text), defaults={}))
+
+
+def _prepared(schema: str) -> str:
+    """Return a schema as the library takes it; what is none stays, for the library to say so."""
+    try:
+        read = json.loads(schema)
+        return json.dumps(prepared(read)) if isinstance(read, dict) else schema
+    except (ValueError, RecursionError):
+        return schema
 
 
 def _impossible(structure: Structure, error: str) -> InvalidRequest:

@@ -1,0 +1,112 @@
+"""JSON schemas as their compiler takes them, and lenient ones without what it cannot keep to.
+
+The compiler's own options stand in the schema, under `x-guidance`, whose keys a client may set too.
+Source: llguidance 1.9.1, `_lib.pyi`, `JsonCompileOptions`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["WHITE", "lenient", "mapped", "prepared"]
+
+OPTIONS = "x-guidance"
+# Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
+# model may write white space for ever.
+WHITE = r"( |\n {0,16})?"
+# Keywords that name schemas, and those that hold values and no schemas.
+# Source: JSON Schema, draft 2020-12; `definitions` is what `$defs` was called before.
+_NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+_VALUES = {"const", "default", "enum", "examples", "required", OPTIONS}
+_LOOK_AROUND = re.compile(r"\(\?<?[=!]")
+_NO_REGULAR_LANGUAGE = re.compile(r"\\[1-9]|\\k<|\(\?P=|\(\?>|\(\?\(")
+# Of a pattern: an escape, a class of letters, or one letter.
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_REPEATED = re.compile(r"[*+?]|\{\d*,?\d*\}")
+
+
+def lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema of which keywords and formats that cannot be kept to ask for nothing."""
+    return {**schema, OPTIONS: {"lenient": True, **_options(schema)}}
+
+
+def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with the options that it is compiled with.
+
+    Of a `oneOf` whose schemas overlap any may hold. Where the schema is lenient, look-around is
+    left out of patterns, which so allow more.
+
+    Raises:
+        RecursionError: it is nested too deeply.
+    """
+    options = {"whitespace_pattern": WHITE, "coerce_one_of": True, **_options(schema)}
+    made = mapped(schema, _with_patterns if options.get("lenient") else _without_nothing)
+    return {**made, OPTIONS: options}
+
+
+def _options(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    own = schema.get(OPTIONS)
+    return own if isinstance(own, Mapping) else {}
+
+
+def mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a schema with every object in it that is one changed, the innermost first."""
+    if isinstance(schema, list):
+        return [mapped(each, change) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return change({key: _mapped_keyword(key, value, change) for key, value in schema.items()})
+
+
+def _mapped_keyword(
+    key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Any:
+    if key in _VALUES:
+        return value
+    if key in _NAMED and isinstance(value, Mapping):
+        return {name: mapped(each, change) for name, each in value.items()}
+    return mapped(value, change)
+
+
+def _without_nothing(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out a keyword that asks for nothing, which the compiler takes for one that asks."""
+    return {key: value for key, value in schema.items() if (key, value) != ("uniqueItems", False)}
+
+
+def _with_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+    schema = _without_nothing(schema)
+    pattern = schema.get("pattern")
+    if not isinstance(pattern, str):
+        return schema
+    kept = _without_look_around(pattern)
+    if _NO_REGULAR_LANGUAGE.search(kept):
+        return {key: value for key, value in schema.items() if key != "pattern"}
+    return {**schema, "pattern": kept}
+
+
+def _without_look_around(pattern: str) -> str:
+    """Return a pattern without its conditions on what stands before or behind."""
+    kept, at = [], 0
+    while at < len(pattern):
+        part = _PART.match(pattern, at)
+        end = part.end() if part else at + 1
+        if _LOOK_AROUND.match(pattern, at):
+            end = _end_of_group(pattern, at)
+            repeated = _REPEATED.match(pattern, end)
+            end = repeated.end() if repeated else end
+        else:
+            kept.append(pattern[at:end])
+        at = end
+    return "".join(kept)
+
+
+def _end_of_group(pattern: str, at: int) -> int:
+    """Return the place behind the group that begins at a place; the end if it is not closed."""
+    depth = 0
+    for part in _PART.finditer(pattern, at):
+        depth += {"(": 1, ")": -1}.get(part.group(), 0)
+        if not depth:
+            return part.end()
+    return len(pattern)
