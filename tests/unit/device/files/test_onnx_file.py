@@ -11,7 +11,9 @@ from ge_backend.device.files.onnx_file import (  # noqa: E402
     external_data,
     onnx_axes,
     onnx_inputs,
+    onnx_nodes,
     onnx_operators,
+    onnx_opset,
     onnx_shapeless,
 )
 from ge_backend.errors import ModelError  # noqa: E402
@@ -199,3 +201,31 @@ def test_inputs_of_any_rank_are_told_from_scalars(tmp_path):
     path = tmp_path / "model.onnx"
     path.write_bytes(helper.make_model(built).SerializeToString())
     assert onnx_shapeless(path) == ["a"]
+
+
+def test_operators_with_what_they_are_told(tmp_path):
+    """Whole numbers and texts of attributes, and inputs that are left out; functions' as well."""
+    node = helper.make_node(
+        "Resize", ["x", "", "s"], ["y"], name="r", mode="cubic", axis=-2, ratio=0.5, pads=[1, 2]
+    )
+    inner = helper.make_node("Relu", ["a"], ["b"])
+    built = model([node])
+    built.functions.append(helper.make_function("own", "F", ["a"], ["b"], [inner], []))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(built.SerializeToString())
+    resize, relu = onnx_nodes(path)
+    assert (resize.operator, resize.name, resize.inputs) == ("Resize", "r", ("x", "", "s"))
+    assert resize.attributes == {"mode": "cubic", "axis": -2}
+    assert (relu.operator, relu.name, relu.attributes) == ("Relu", "", {})
+
+
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_version_of_the_operators(tmp_path, domain):
+    """ONNX's own, whatever others a file imports."""
+    path = tmp_path / "m.onnx"
+    others = [helper.make_opsetid("ai.onnx.ml", 3)]
+    for imports, version in ((others, 0), ([*others, helper.make_opsetid(domain, 200)], 200)):
+        graph = helper.make_graph([], "g", [], [])
+        built = helper.make_model(graph, opset_imports=imports)
+        path.write_bytes(built.SerializeToString())
+        assert onnx_opset(path) == version

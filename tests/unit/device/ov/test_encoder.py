@@ -163,3 +163,47 @@ def test_requests_are_used_again(encoder, monkeypatch):
     for count in (5, 7, 5):
         run(rows(count))
     assert made == [True, False, False]
+
+
+def rotary_checkpoint(folder, kind):
+    """Write a model of rotary positions whose attention tells them apart, and return its folder."""
+    import transformers
+
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "vocab_size": 200, "pad_token_id": 0}
+    sizes |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2}
+    sizes |= {"head_dim": 32} if kind == "Qwen3" else {}
+    config = getattr(transformers, f"{kind}Config")(max_position_embeddings=1024, **sizes)
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2 and "embed" not in name:
+            torch.nn.init.normal_(weight, 0, 1.5 / weight.shape[1] ** 0.5)
+    model.save_pretrained(folder)
+    pooling = "mean_tokens" if kind == "EuroBert" else "lasttoken"
+    return as_sentence_encoder(folder, pooling, max_seq_length=1000)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3", "EuroBert"])
+def test_bf16_tells_positions_beyond_256_apart(tmp_path, kind):
+    """As well as torch's own BF16 does: each answer is as near to FP32, alone and beside others."""
+    folder = rotary_checkpoint(tmp_path, kind)
+    random = np.random.default_rng(5)
+    ids, lengths = random.integers(5, 190, (3, 900)), np.array([900, 300, 40])
+    mask = (np.arange(900) < lengths[:, None]).astype(np.int64)
+    found = {}
+    for precision, engine in (
+        ("fp32", "transformers"),
+        ("bf16", "transformers"),
+        ("bf16", "openvino"),
+    ):
+        graph = CpuDevice().load(
+            GraphSource.of(folder / "config.json", threads=1, precision=precision, engine=engine)
+        )
+        (rows,) = graph.run(
+            {"input_ids": ids, "attention_mask": mask}, {}, exclusive=False
+        ).values()
+        found[precision, engine] = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+        graph.close()
+    exact = found.pop(("fp32", "transformers"))
+    apart = {engine: 1 - (rows * exact).sum(-1) for (_, engine), rows in found.items()}
+    assert (apart["openvino"] <= 3 * apart["transformers"] + 5e-4).all(), apart

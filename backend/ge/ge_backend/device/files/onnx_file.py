@@ -10,11 +10,21 @@ from __future__ import annotations
 import contextlib
 import mmap
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.errors import ModelError
 
-__all__ = ["external_data", "onnx_axes", "onnx_inputs", "onnx_operators", "onnx_shapeless"]
+__all__ = [
+    "OnnxNode",
+    "external_data",
+    "onnx_axes",
+    "onnx_inputs",
+    "onnx_nodes",
+    "onnx_operators",
+    "onnx_opset",
+    "onnx_shapeless",
+]
 
 # Message -> field number -> the message in it: the way to what has no entry, in subgraphs too.
 Ways = Mapping[str, Mapping[int, str]]
@@ -48,11 +58,41 @@ DIMENSIONS: Ways = {
 }
 SHAPE: Ways = {"value": {2: "type"}, "type": {1: "tensor"}, "tensor": {2: "shape"}}
 SYMBOL: Ways = {"dimension": {2: "symbol"}}
+NODES: Ways = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node"},
+    "function": {7: "node"},
+}
+BRANCHES: Ways = {"node": {5: "attribute"}, "attribute": {6: "graph", 11: "graph"}}
+ATTRIBUTES: Ways = {"node": {5: "attribute"}}
+OPSETS: Ways = {"model": {8: "opset"}}
 
-LENGTH_DELIMITED = 2
+# Fields of a node, of an attribute, and of an operator set.
+NODE_INPUT, NODE_NAME, NODE_OPERATOR = 1, 3, 4
+ATTRIBUTE_NAME, ATTRIBUTE_WHOLE, ATTRIBUTE_TEXT = 1, 3, 4
+OPSET_DOMAIN, OPSET_VERSION = 1, 2
+
+VARINT, LENGTH_DELIMITED = 0, 2
 FIXED_BYTES = {1: 8, 5: 4}
 
 Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxNode:
+    """One operator of a file, as far as it is asked about.
+
+    Attributes:
+        operator: which one it is, without its domain.
+        name: "" where the file gives it none.
+        inputs: the names of what it takes, "" for one that is left out.
+        attributes: those that are a whole number or a text.
+    """
+
+    operator: str
+    name: str
+    inputs: tuple[str, ...]
+    attributes: Mapping[str, int | str]
 
 
 def external_data(model: Path) -> list[tuple[str, Path]]:
@@ -83,6 +123,30 @@ def onnx_operators(model: Path) -> frozenset[str]:
     """
     with _mapped(model) as data:
         return frozenset(_texts(data, OPERATORS, "model", (0, len(data))))
+
+
+def onnx_nodes(model: Path) -> list[OnnxNode]:
+    """Return the operators, those of subgraphs and functions included.
+
+    Raises:
+        ModelError: the file is no ONNX model.
+    """
+    with _mapped(model) as data:
+        return list(_nodes(data, "model", (0, len(data))))
+
+
+def onnx_opset(model: Path) -> int:
+    """Return the version of ONNX's own operators that the file is written in; 0 for none.
+
+    Raises:
+        ModelError: the file is no ONNX model.
+    """
+    with _mapped(model) as data:
+        for begin, end in _found(data, OPSETS, "model", (0, len(data))):
+            fields = {number: (at, to) for number, at, to in _fields(data, begin, end, VARINT)}
+            if _text(data, fields, OPSET_DOMAIN) in ("", "ai.onnx"):
+                return _varint(data, fields[OPSET_VERSION][0])[0] if OPSET_VERSION in fields else 0
+    return 0
 
 
 def onnx_inputs(model: Path) -> list[str]:
@@ -155,8 +219,46 @@ def _found(data: mmap.mmap, ways: Ways, message: str, span: Span) -> Iterator[Sp
             yield from _found(data, ways, ways[message][number], (begin, end))
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, begin, end) of each length-delimited field of a message."""
+def _nodes(data: mmap.mmap, message: str, span: Span) -> Iterator[OnnxNode]:
+    for node in _found(data, NODES, message, span):
+        fields = list(_fields(data, *node))
+        spans = {number: (begin, end) for number, begin, end in fields}
+        pairs = (_attribute(data, one) for one in _found(data, ATTRIBUTES, "node", node))
+        yield OnnxNode(
+            operator=_text(data, spans, NODE_OPERATOR),
+            name=_text(data, spans, NODE_NAME),
+            inputs=tuple(data[b:e].decode() for number, b, e in fields if number == NODE_INPUT),
+            attributes={name: value for name, value in pairs if value is not None},
+        )
+        for graph in _found(data, BRANCHES, "node", node):
+            yield from _nodes(data, "graph", graph)
+
+
+def _attribute(data: mmap.mmap, span: Span) -> tuple[str, int | str | None]:
+    fields = {number: (begin, end) for number, begin, end in _fields(data, *span, VARINT)}
+    name = _text(data, fields, ATTRIBUTE_NAME)
+    if ATTRIBUTE_TEXT in fields:
+        return name, _text(data, fields, ATTRIBUTE_TEXT)
+    if ATTRIBUTE_WHOLE in fields:
+        return name, _signed(_varint(data, fields[ATTRIBUTE_WHOLE][0])[0])
+    return name, None
+
+
+def _text(data: mmap.mmap, fields: Mapping[int, Span], number: int) -> str:
+    begin, end = fields.get(number, (0, 0))
+    return data[begin:end].decode(errors="replace")
+
+
+def _signed(value: int) -> int:
+    """Return a number of 64 bits whose highest one is its sign."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _fields(data: mmap.mmap, at: int, end: int, *further: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, begin, end) of each length-delimited field of a message.
+
+    Those of `further` wire types, too, of which there is `VARINT`.
+    """
     while at < end:
         tag, at = _varint(data, at)
         wire_type = tag & 7
@@ -166,8 +268,11 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
                 raise ValueError("a field is longer than the message around it")
             yield tag >> 3, at, at + length
             at += length
-        elif wire_type == 0:
+        elif wire_type == VARINT:
+            begin = at
             _, at = _varint(data, at)
+            if VARINT in further:
+                yield tag >> 3, begin, at
         elif wire_type in FIXED_BYTES:
             at += FIXED_BYTES[wire_type]
         else:

@@ -17,12 +17,16 @@ from typing import Any
 import numpy as np
 import openvino
 import torch
+from openvino import opset13
 from openvino.frontend import FrontEndManager
 from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
 from ge_backend.device.base import GraphSource
+from ge_backend.device.ov.angles import ComputedAngles, cut_angles
 from ge_backend.device.ov.blocks import arrange, in_blocks
+from ge_backend.device.ov.mends import mend_all
 from ge_backend.device.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer, shared
+from ge_backend.device.ov.nodes import replace, whole
 from ge_backend.device.ov.precision import PRECISIONS, computed_in
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
@@ -42,6 +46,8 @@ __all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
 MOST_TOKENS = 512
 # Scores take the square of it.
 LONGEST_ROW = 2048
+# The place of the input that positions are in; see `_inputs`.
+TOKENS = 0
 
 
 class OpenVinoEncoder(EncoderGraph):
@@ -183,7 +189,35 @@ def _converted(encoder: PackedEncoder) -> Any:
         free = [given.shape[0], *[-1] * (given.ndim - 1)]
         port.get_node().set_partial_shape(openvino.PartialShape(free))
     model.validate_nodes_and_infer_types()
+    mend_all(model)
+    if PRECISIONS[computed_in(encoder.dtype)] != PRECISIONS[torch.float32]:
+        _look_up_angles(model, min(encoder.max_length, LONGEST_ROW))
     return model
+
+
+def _look_up_angles(model: Any, most: int) -> None:
+    """Have the angles of rotary positions, of which there are so many, looked up in tables.
+
+    Raises:
+        Unsupported: they depend on more than a token's position.
+    """
+    angles = cut_angles(model)
+    if angles is None:
+        return
+    tokens = np.zeros((4, most), np.int64)
+    tokens[1] = np.arange(most)
+    places = model.get_parameters()[-len(angles.model.outputs) :]
+    positions = opset13.gather(model.input(TOKENS), whole(1), whole(0))
+    if angles.inputs != (TOKENS,):
+        raise Unsupported("its angles are computed of more than positions")
+    compiled = compile_for_cpu(angles.model, precision=PRECISIONS[torch.float32], threads=1)
+    tables = ComputedAngles(compiled=compiled, inputs=angles.inputs).of([tokens])
+    for place, table in zip(places, tables, strict=True):
+        along = table.shape.index(most)
+        found = opset13.gather(opset13.constant(table), positions, whole(along))
+        replace(place, [found.output(0)])
+        model.remove_parameter(place)
+    model.validate_nodes_and_infer_types()
 
 
 @contextlib.contextmanager

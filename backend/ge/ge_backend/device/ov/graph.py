@@ -23,6 +23,7 @@ from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.files.model_file import model_files
 from ge_backend.device.host_memory import host_memory
+from ge_backend.device.ov.angles import ComputedAngles, cut_angles
 from ge_backend.device.ov.empty import skipped_operator
 from ge_backend.device.ov.indices import index_ranges
 from ge_backend.device.ov.model import (
@@ -101,6 +102,7 @@ class OpenVinoGraph(Graph):
             )
         self._per_run = source.threads or 1
         self._streams = max(1, cores.count // self._per_run)
+        self._angles = self._cut() if self._precision == PRECISIONS["bf16"] else None
         self._chosen: frozenset[ShapesKey] = frozenset()
         self._compiled: dict[ShapesKey, Any] = {}
         narrow = self._compile(self._model, self._per_run, self._streams)
@@ -118,8 +120,8 @@ class OpenVinoGraph(Graph):
         key = shapes_key(shapes_of(inputs))
         if key in self._chosen and key not in self._compiled:
             fixed = self._model.clone()
-            sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
             try:
+                sizes = [array.shape for array in self._given(inputs)]
                 fixed.reshape({at: openvino.PartialShape(list(n)) for at, n in enumerate(sizes)})
                 compiled = self._compile(fixed, self._per_run, self._streams)
             except ENGINE_ERRORS as error:
@@ -156,13 +158,23 @@ class OpenVinoGraph(Graph):
         with signal_stack_kept():
             self._threads.close()
             self._compiled = {}
-            del self._narrow, self._model
+            del self._narrow, self._model, self._angles
 
-    def _compile(self, model: Any, threads: int, streams: int) -> Any:
+    def _cut(self) -> ComputedAngles | None:
+        cut = cut_angles(self._model)
+        if cut is None:
+            return None
+        compiled = self._compile(cut.model, self._per_run, self._streams, PRECISIONS["origin"])
+        return ComputedAngles(compiled=compiled, inputs=cut.inputs)
+
+    def _compile(self, model: Any, threads: int, streams: int, precision: str = "") -> Any:
         """Compile a model for so many threads a run, and so many runs at once."""
         try:
             return compile_for_cpu(
-                model, precision=self._precision, threads=threads * streams, streams=streams
+                model,
+                precision=precision or self._precision,
+                threads=threads * streams,
+                streams=streams,
             )
         except ENGINE_ERRORS as error:
             raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error
@@ -187,13 +199,20 @@ class OpenVinoGraph(Graph):
                     f"{self._path.name} failed to run: {skipped!r} takes from an empty tensor"
                 )
 
+    def _given(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return what a compiled model takes: inputs, and angles that are computed of them."""
+        own = [_readable(inputs[spec.name]) for spec in self.signature.inputs]
+        return own if self._angles is None else [*own, *self._angles.of(own)]
+
     def _run(
         self, compiled: Any, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
     ) -> dict[str, Array]:
         request = compiled.create_infer_request()
-        given = [_readable(inputs[spec.name]) for spec in self.signature.inputs]  # kept meanwhile
-        for index, (spec, array) in enumerate(zip(self.signature.inputs, given, strict=True)):
-            request.set_input_tensor(index, shared(array, ELEMENTS[spec.dtype.name]))
+        given = self._given(inputs)  # kept meanwhile
+        kinds = [ELEMENTS[spec.dtype.name] for spec in self.signature.inputs]
+        angles = [openvino.Type.f32] * (len(given) - len(kinds))
+        for index, (array, kind) in enumerate(zip(given, [*kinds, *angles], strict=True)):
+            request.set_input_tensor(index, shared(array, kind))
         places: dict[int, tuple[Array | None, Any]] = {}
         for index, spec in enumerate(self.signature.outputs):
             if index not in self._passed:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import openvino
-from openvino import frontend, opset13
+from openvino import frontend
 
 from ge_backend.device.files.onnx_file import onnx_axes, onnx_inputs
+from ge_backend.device.ov.dropped import check_nothing_dropped
+from ge_backend.device.ov.mends import mend_all
+from ge_backend.device.ov.nodes import operators_of
 from ge_backend.device.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.tensors import DATA_TYPES, Array, Signature, TensorSpec
@@ -64,13 +67,13 @@ def read_model(path: Path) -> Any:
 
     Raises:
         ModelError: the file is corrupt, or has an operation that OpenVINO does not know.
+        Unsupported: OpenVINO would not compute all that the file says.
     """
     try:
         model = openvino.Core().read_model(path)
-        for operator in _operators(model):
-            if operator.get_type_name() == "MatMul":
-                _check_factors(operator)
-        model.validate_nodes_and_infer_types()
+        if path.suffix == ".onnx":
+            check_nothing_dropped(path)
+        mend_all(model)
     except ENGINE_ERRORS as error:
         raise ModelError(f"{path}: OpenVINO cannot load it: {cause(error)}") from error
     return model
@@ -196,40 +199,9 @@ def _names(ports: Iterable[Any], unnamed: str, axes: Axes) -> list[str]:
     return [names[0] if names else f"{unnamed}_{at}" for at, names in enumerate(several)]
 
 
-def _operators(model: Any) -> Iterator[Any]:
-    """Give the operators of a model, also in branches and bodies of loops."""
-    for operator in model.get_ops():
-        yield operator
-        if operator.get_type_name() == "If":
-            yield from _operators(operator.get_then_body())
-            yield from _operators(operator.get_else_body())
-        elif operator.get_type_name() in ("Loop", "TensorIterator"):
-            yield from _operators(operator.get_function())
-
-
-def _check_factors(product: Any) -> None:
-    """Have a run fail whose rows do not fit the weights that they are multiplied by.
-
-    Where the file leaves it open how long rows are, OpenVINO does not look: of longer ones it
-    leaves the end out, and behind shorter ones it reads whatever lies there (seen on 2026.4). A
-    reshape to the same shape does look, and moves nothing.
-    """
-    rows, weights = (port.get_partial_shape() for port in product.input_values())
-    if rows.rank.is_dynamic or weights.rank.is_dynamic or len(weights) == 1:
-        return
-    how = product.get_attributes()
-    along = len(rows) - (2 if how["transpose_a"] else 1)
-    length = weights[len(weights) - (1 if how["transpose_b"] else 2)]
-    if rows[along].is_dynamic and length.is_static:
-        shape = [0] * len(rows)  # as it is
-        shape[along] = length.get_length()
-        checked = opset13.reshape(product.input_value(0), shape, special_zero=True)
-        product.input(0).replace_source_output(checked.output(0))
-
-
 def _check_exact(model: Any, path: Path) -> None:
     """Refuse types that are not computed as they are."""
-    for operator in _operators(model):
+    for operator in operators_of(model):
         for port in operator.outputs():
             kind = port.element_type.get_type_name()
             if kind in INEXACT:
