@@ -3,6 +3,9 @@
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from ge_backend.device.base import GraphSource
+from ge_backend.device.kinds.cpu import CpuDevice
+
 WIDTH, SIZE = 6, 8
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 FLOAT, INT32, INT64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
@@ -148,3 +151,36 @@ def pooled(**attributes):
         [("x", FLOAT, ["batch", 2, "height", "width"])],
         [("y", FLOAT, ["batch", 2, "rows", "columns"])],
     )
+
+
+def answers(folder, content, inputs, *, bucket=False, **source):
+    """Return what OpenVINO answers, and what ONNX Runtime does."""
+    import onnxruntime
+
+    path = folder / "model.onnx"
+    path.write_bytes(content)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    expected = session.run(None, inputs)
+    graph = CpuDevice().load(GraphSource.of(path, engine="openvino", threads=1, **source))
+    try:
+        if bucket:
+            graph.compile([{name: array.shape for name, array in inputs.items()}])
+            graph.prepare(inputs)
+            assert len(graph._compiled) == 1
+        found = graph.run(inputs, {}, exclusive=False)
+    finally:
+        graph.close()
+    return list(found.values()), expected
+
+
+def same(found, expected, atol=1e-5):
+    """Whether all outputs have the same shapes and numbers."""
+    return all(
+        one.shape == other.shape and np.allclose(one, other, atol=atol)
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+def rows(*shape):
+    """Return real numbers; the same ones at every call."""
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
