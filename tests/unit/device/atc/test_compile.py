@@ -246,6 +246,29 @@ def test_external_weights_count_as_the_model(request_, cache):
     assert compile_onnx(request_, cache).fresh
 
 
+def test_weights_beside_a_link_are_compiled(request_, cache, monkeypatch):
+    """The compiler follows the link first, and would take what lies beside its target."""
+    store, folder = request_.model.parent.parent / "store", request_.model.parent
+    store.mkdir()
+    model = onnx.load_model_from_string(masked_mean())
+    onnx.save_model(
+        model, request_.model, save_as_external_data=True, location="weights", size_threshold=0
+    )
+    request_.model.rename(store / "model.onnx")
+    request_.model.symlink_to(store / "model.onnx")
+    (store / "weights").write_bytes((folder / "weights").read_bytes()[::-1])  # another release's
+    started, found = subprocess.Popen, []
+
+    def popen(command, **given):
+        file = re.search(r"--model=(\S+)", " ".join(command)).group(1)
+        found.append((Path(file).resolve().parent / "weights").read_bytes())
+        return started(command, **given)
+
+    monkeypatch.setattr(atc.subprocess, "Popen", popen)
+    assert compile_onnx(request_, cache).fresh
+    assert found == [(folder / "weights").read_bytes()]
+
+
 def test_files_that_options_name(request_, cache, runs):
     """They lie beside the model, and their content counts."""
     file = request_.model.parent / "switches.cfg"

@@ -12,9 +12,10 @@ import logging
 import os
 import re
 import subprocess
+import sys
 import sysconfig
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ import ge_backend
 from ge_backend.device.atc.cache import CompileCache, Compiled, file_digest
 from ge_backend.device.atc.cann import Cann, find_cann
 from ge_backend.device.atc.options import CompileRequest, arguments, gears_of, precision_note
+from ge_backend.device.files.copying import copy_files
 from ge_backend.device.files.model_file import named_files
 from ge_backend.device.files.onnx_file import external_data
 from ge_backend.errors import DeviceUnavailable, ModelError
@@ -73,7 +75,7 @@ def compile_onnx(
     }
     compiled = cache.find_or_make(
         recipe,
-        lambda folder: _compile(cann, request, named, folder, quiet),
+        lambda folder: _compile(cann, request, external, named, folder, quiet),
         title=str(request.model),
     )
     log.info(
@@ -88,9 +90,16 @@ def compile_onnx(
 
 
 def _compile(
-    cann: Cann, request: CompileRequest, named: Mapping[str, Path], folder: Path, quiet: Quiet
+    cann: Cann,
+    request: CompileRequest,
+    external: Sequence[tuple[str, Path]],
+    named: Mapping[str, Path],
+    folder: Path,
+    quiet: Quiet,
 ) -> Path:
     """Run `atc` in a folder and return the `.om` that it wrote there."""
+    if external and request.model.is_symlink():
+        request = replace(request, model=_copied(request.model, external, folder / "model"))
     files = {key: str(path.resolve()) for key, path in named.items()}
     options = tuple((key, files.get(key, value)) for key, value in request.options)
     line = [f"--model={request.model}", *arguments(replace(request, options=options))]
@@ -107,6 +116,18 @@ def _compile(
         f"{request.model} cannot be compiled for {request.soc}: atc {_outcome(status)}: "
         f"{_said(output)}; to repeat it: {cann.shown(line)}"
     )
+
+
+def _copied(model: Path, external: Sequence[tuple[str, Path]], into: Path) -> Path:
+    """Return a model that is no link any more, with its weights beside it.
+
+    `atc` follows a link to the model first, and looks for weights beside what it leads to: there
+    may lie another release's, or none.
+    Source: hicann/ge parser/onnx/onnx_parser.cc, `SetExternalPath`.
+    """
+    files = (model, *(path for _, path in external))
+    copy_files(files, model.parent, into, most_bytes=sys.maxsize)
+    return into / model.name
 
 
 def _run(
