@@ -39,7 +39,12 @@ This page is generated from `backend/ge/ge_backend/config/settings.py`.
 
 A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tensor of its file begins
 with one and the same free axis, else 0, and an empty `dynamic_batching`. A `max_batch_size: 0` that
-`config.pbtxt` says is kept: tensors that are not declared have all of their dimensions then. It has
+`config.pbtxt` says, or the file that the server reads in its place (`--model-config-name`), is
+kept: tensors that are not declared have all of their dimensions then. Of a load request's
+configuration Triton hands on a 0 whether it says so or not: it stays 0, and a line in the log says
+so. Where the request brings nothing but that 0 for a model that is loaded, Triton does nothing at
+all: say it in the file, or unload the model first and give files or any other field with it. A
+one-line model has
 no `instance_group`: Triton starts one instance, and on a machine with NVIDIA GPUs one for each of
 them, by its documentation (not seen here). Instances are stubs; where the model runs is said by
 `device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances

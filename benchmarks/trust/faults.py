@@ -120,7 +120,7 @@ def _reload(server: TritonServer) -> None:
     """Load the model anew five times, as if it had been changed."""
     api = server.options.api
     for times in range(5):
-        api.replace(MODEL, times)
+        api.load(MODEL, api.served(MODEL), times)
 
 
 def _second_server(server: TritonServer) -> Sequence[Answer]:

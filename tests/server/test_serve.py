@@ -419,6 +419,32 @@ def test_a_model_that_came_with_its_load_is_well_and_stays(served, repository):
     assert doubled(urls["grpc"]) == [3, 6, 9]
 
 
+@pytest.mark.parametrize("files", [False, True], ids=["configuration", "files"])
+def test_a_model_is_healed_as_it_was_loaded(served, repository, files):
+    """With the configuration, and the files, of its load request: never as another model."""
+    further = ["--", "--model-control-mode=explicit", "--load-model=*"]
+    serve = served("--model-repository", repository, *PORTS, *further)
+    urls = serve.ready()
+    tripling = MODEL.format(load_s=0).replace("2 * a", "3 * a")
+    other = repository / "double" / "1" / "tripling.py"
+    other.write_text(tripling)
+    tensors = [{"name": name, "data_type": "TYPE_FP32", "dims": [-1]} for name in ("x", "y")]
+    config = {"backend": "python", "input": tensors[:1], "output": tensors[1:]}
+    if files:
+        config["parameters"] = {"with": {"string_value": "files"}}
+    else:
+        config["default_model_filename"] = other.name
+    brought = {"file:1/model.py": tripling.encode()} if files else None
+    with grpcclient.InferenceServerClient(urls["grpc"]) as client:
+        client.load_model("double", config=json.dumps(config), files=brought)
+    assert doubled(urls["grpc"]) == [3, 6, 9]
+    wait_until(lambda: len(stubs_of(serve.server_pid())) == 1)
+    time.sleep(2 * PERIOD_S)  # the stub has been seen
+    kill_a_stub(serve)
+    wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
+    assert doubled(urls["grpc"]) == [3, 6, 9]
+
+
 def test_a_key_of_ones_own_for_one_protocol_leaves_the_other_closed(served, repository):
     """Who has it loads models by that one; what has died is loaded anew with it, too."""
     mine = "--http-restricted-api=model-repository:mine=1"

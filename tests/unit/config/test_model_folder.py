@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ge_backend.config.model_folder import read_folder
+from ge_backend.config.model_folder import read_document, read_folder, served_versions
 from ge_backend.errors import ConfigError, DeviceUnavailable
 
 WHOLE = """
@@ -75,12 +75,29 @@ def test_the_first_of_an_enum_is_absent_and_understood(folder):
 
 @pytest.mark.parametrize(
     ("policy", "served"),
-    [("", "10"), ("version_policy { specific { versions: [ 2, 3 ] } }", "3")],
+    [
+        ("", ["10"]),
+        ("version_policy { specific { versions: [ 2, 3 ] } }", ["2", "3"]),
+        ("version_policy { latest { num_versions: 2 } }", ["3", "10"]),
+        ("version_policy { all { } }", ["2", "3", "10"]),
+    ],
 )
 def test_the_latest_version_is_read(folder, policy, served):
-    """Folders are compared as numbers; a policy may name some of them."""
-    path = folder(f'backend: "ge" {policy}', "2", "3", "10", "old")
-    assert read_folder(path).version == served
+    """Folders are compared as numbers, if their names are such; a policy says which count."""
+    path = folder(f'backend: "ge" {policy}', "2", "3", "10", "old", "011", "12.bak", "9" * 30)
+    assert read_folder(path).version == served[-1]
+    assert served_versions(path, read_document(path)) == served
+
+
+def test_a_server_may_read_a_configuration_of_another_name(folder):
+    """`--model-config-name`: the file of that name in `configs`, where there is one."""
+    path = folder('backend: "ge" max_batch_size: 8')
+    (path / "configs").mkdir()
+    (path / "configs" / "edge.pbtxt").write_text('backend: "ge" max_batch_size: 0')
+    assert read_document(path, "edge")["max_batch_size"] == 0
+    assert read_document(path, "other")["max_batch_size"] == 8
+    (path / "config.pbtxt").write_text('backend: "ge"')
+    assert "max_batch_size" not in read_document(path)
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,6 @@ from ge_backend.config.written import says_max_batch_size
     ],
     ids=["said", "without spaces", "unsaid", "comment", "texts"],
 )
-def test_the_field_is_found_where_it_is_one(tmp_path, text, said):
+def test_the_field_is_found_where_it_is_one(text, said):
     """And not in a comment, nor in a text."""
-    (tmp_path / "config.pbtxt").write_text(text)
-    assert says_max_batch_size(tmp_path / "1") is said
-
-
-def test_a_folder_without_a_readable_file_says_nothing(tmp_path):
-    """As a model that is loaded with a configuration of the client's."""
-    assert says_max_batch_size(tmp_path / "1") is False
-    (tmp_path / "config.pbtxt").write_bytes(b"\xff")
-    assert says_max_batch_size(tmp_path / "1") is False
+    assert says_max_batch_size(text) is said

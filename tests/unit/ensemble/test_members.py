@@ -35,7 +35,8 @@ def ensemble(version=-1, model="first", output="y"):
 
 @pytest.fixture
 def repository(tmp_path):
-    write(tmp_path / "first", f'backend: "ge" {STEP}', versions=("1", "3"))
+    kept = "version_policy { specific { versions: [ 1, 3 ] } }"
+    write(tmp_path / "first", f'backend: "ge" {STEP} {kept}', versions=("1", "2", "3"))
     write(tmp_path / "second", f'backend: "ge" {STEP}')
     write(tmp_path / "foreign", f'backend: "onnxruntime" {STEP}')
     fuses = 'parameters { key: "fuse" value { string_value: "other" } }'

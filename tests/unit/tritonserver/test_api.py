@@ -1,5 +1,6 @@
 """What a server says is read as it means it, and what it refuses is an error with its words."""
 
+import base64
 import json
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 from builders.server_http import ServerHttp
 from ge_backend.config.settings import HOST_PREFIXES
 from ge_backend.errors import ServerError
-from ge_backend.tritonserver.api import MARK, ServerApi
+from ge_backend.tritonserver.api import MARK, LoadRequest, ServerApi
 from ge_backend.tritonserver.options import KEY_HEADER
 
 
@@ -91,19 +92,29 @@ def test_models_are_loaded_and_unloaded(server, api):
         api.load("other")
 
 
-def test_a_model_is_loaded_beside_itself_with_the_configuration_that_it_has(server, api):
+def test_a_model_is_loaded_with_the_configuration_that_it_has(server, api):
     """Which differs by a parameter that nobody reads, or the host would do nothing."""
     given = {"backend": "ge", "parameters": {"device": {"string_value": "null"}}}
     server.config("m", **given)
     server.answers["POST", "/v2/repository/models/m/load"] = None
-    api.replace("m", 3)
-    config = json.loads(json.loads(server.bodies[-1])["parameters"]["config"])
+    api.load("m", api.served("m"), 3)
+    (sent,) = json.loads(server.bodies[-1])["parameters"].values()
+    config = json.loads(sent)
     assert config.pop("parameters") == {
         "device": {"string_value": "null"},
         MARK: {"string_value": "3"},
     }
     assert config == {"name": "m", "backend": "ge"}
     assert MARK.startswith(HOST_PREFIXES)
+
+
+def test_files_come_along_where_a_model_has_its_own(server, api):
+    """As Triton's model repository extension takes them: in base64, by their places."""
+    server.answers["POST", "/v2/repository/models/m/load"] = None
+    asked = LoadRequest(config={"name": "m"}, files={"1/model.onnx": b"\x00graph"})
+    api.load("m", asked, 1)
+    sent = json.loads(server.bodies[-1])["parameters"]
+    assert base64.b64decode(sent["file:1/model.onnx"]) == b"\x00graph"
 
 
 def test_a_server_that_is_gone_is_not_live(server, api):

@@ -1,6 +1,7 @@
 """A model that has lost a stub is loaded anew, once, and its leftovers go."""
 
 import json
+import shutil
 import threading
 
 import pytest
@@ -79,6 +80,48 @@ def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
     assert (rig.memory / "r2").exists()
 
 
+def sent(rig):
+    """Return the parameters of the last load."""
+    at = max(i for i, (_, path) in enumerate(rig.http.asked) if path.endswith("/m/load"))
+    return json.loads(rig.http.bodies[at])["parameters"]
+
+
+def test_a_model_is_loaded_as_it_was_served(rig):
+    """With the configuration that the server has of it, whatever its folder says now."""
+    looks(rig, 1)
+    rig.http.config("m", backend="ge", instance_group=[{"count": 1}], default_model_filename="b")
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    rig.living = []
+    assert comes_true(lambda: rig.asked("load") >= 1)
+    config = json.loads(sent(rig)["config"])
+    assert (config["backend"], config["default_model_filename"]) == ("ge", "b")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_files_that_came_with_a_load_come_with_the_next(rig, tmp_path, there):
+    """The host keeps them until it unloads the model; without them it would be another model."""
+    folder = tmp_path / "folderA1b2C3"
+    (folder / "1" / "__pycache__").mkdir(parents=True)
+    for name in ("config.pbtxt", "1/model.onnx", "1/__pycache__/model.pyc"):
+        (folder / name).write_bytes(b"brought")
+    rig.http.config("m", backend="ge", instance_group=[{"count": 1, "name": "m"}])
+    rig.http.answers["POST", "/v2/repository/models/m/load"] = None
+    file = folder / "1" / "model.py"
+    rig.living = [Stub(pid=1, models=(folder.name,), region="r1", group="m", file=file)]
+    looks(rig)
+    if not there:
+        shutil.rmtree(folder)
+    rig.living = []
+    if there:
+        assert comes_true(lambda: rig.asked("load") >= 1)
+        assert sent(rig).keys() == {"config", "file:1/model.onnx"}
+    else:
+        assert comes_true(lambda: rig.said)
+        looks(rig)
+        assert (rig.asked("load"), rig.asked("unload"), len(rig.said)) == (0, 0, 1)
+        assert "files that came with its load request cannot be read" in rig.said[0]
+
+
 def test_a_model_is_loaded_anew_where_that_cannot_be_counted(rig):
     """Its own folder may be fine where that of the server's processes cannot be written."""
     rig.run.touch()
@@ -129,15 +172,15 @@ def test_a_model_that_cannot_be_loaded_beside_itself_is_unloaded_after_several_r
 
 def test_one_refusal_leaves_the_living_instances_alone(rig, monkeypatch):
     """As of a file that cannot be read for a moment; it is loaded beside itself once it can."""
-    replace = ServerApi.replace
+    load = ServerApi.load
 
-    def replaced(api, model, number):
+    def loaded(api, model, asked, number):
         if number == 2:  # not later: it would be refused once more, and unloaded
             rig.http.answers["POST", "/v2/repository/models/m/load"] = None
             rig.living = [rig.stub(2), rig.stub(3)]
-        replace(api, model, number)
+        load(api, model, asked, number)
 
-    monkeypatch.setattr(ServerApi, "replace", replaced)
+    monkeypatch.setattr(ServerApi, "load", loaded)
     rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
     assert comes_true(lambda: any("is back after" in line for line in rig.said))
     assert rig.asked("unload") == 0

@@ -1,5 +1,7 @@
 """Stubs are found by their command lines, and by whose children they are."""
 
+from pathlib import Path
+
 import pytest
 
 from ge_backend.tritonserver import stubs
@@ -64,7 +66,8 @@ def test_only_a_servers_own_stubs_are_counted(processes):
     processes(21, stub, "/models/m/3/model.py", "ge_2", "1048576", parent=99)
     processes(22, "/usr/bin/python3", "/models/m/3/model.py", "ge_3", parent=10)
     processes(23, parent=10)
-    assert stubs_of(10) == [Stub(pid=20, models=("m",), region="ge_1")]
+    file = Path("/models/m/3/model.py")
+    assert stubs_of(10) == [Stub(pid=20, models=("m",), region="ge_1", file=file)]
 
 
 def test_a_models_file_may_lie_in_a_folder_of_its_version(processes):
@@ -87,4 +90,5 @@ def test_a_stub_in_a_folder_of_the_hosts_own_is_known_by_its_instance(processes)
     assert uploaded.group == "mine_0"
     assert uploaded.serves("m", ["mine_0", "mine_0"])
     assert not uploaded.serves("m", ["m"])
+    assert (uploaded.brought, other.brought) == (Path("/tmp/folderDm4lzF"), None)
     assert [other.serves(model, ["mine_0"]) for model in ("folderly", "m")] == [True, False]

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ge_backend.config.model import ModelConfig
+from ge_backend.config.written import says_max_batch_size
 from ge_backend.errors import ConfigError, DeviceUnavailable
 
 __all__ = [
     "BACKEND",
     "ModelFolder",
+    "config_file",
     "is_ensemble",
     "parse_config",
     "read_document",
     "read_folder",
     "served_version",
+    "served_versions",
     "step_names",
 ]
 
 
+_VERSION = re.compile("0|[1-9][0-9]{0,17}")
 # What config.pbtxt calls this backend.
 BACKEND = "ge"
 
@@ -76,15 +81,19 @@ class ModelFolder:
         )
 
 
-def read_folder(path: Path) -> ModelFolder:
+def read_folder(path: Path, read: Callable[[Path], Mapping[str, Any]] | None = None) -> ModelFolder:
     """Return what a model's folder holds, which the host calls by its name also if that is a link.
+
+    Args:
+        path: the model's folder.
+        read: gives its configuration; None reads config.pbtxt.
 
     Raises:
         ConfigError: it is not the folder of a model, or the model is another backend's.
         DeviceUnavailable: the library that reads config.pbtxt is missing.
     """
     path = path.resolve() if path.name in ("", "..") else path.absolute()
-    document = read_document(path)
+    document = (read or read_document)(path)
     if is_ensemble(document):
         raise ConfigError(
             f"{path} is an ensemble, which runs nothing itself; expected the folder of one of its "
@@ -130,14 +139,31 @@ def parse_config(text: str, name: str) -> Any:
         raise ConfigError(f"{name}, line and column {error}") from error
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def config_file(path: Path, name: str = "") -> Path:
+    """Return the file of a model's folder that a server reads.
+
+    Args:
+        path: the model's folder.
+        name: what the server's `--model-config-name` says; "" where it has none.
+    """
+    named = path / "configs" / f"{name}.pbtxt"
+    return named if name and named.is_file() else path / "config.pbtxt"
+
+
+def read_document(path: Path, config_name: str = "") -> dict[str, Any]:
     """Return the configuration of a model's folder, by the fields of the host's JSON.
+
+    A `max_batch_size` of 0 is in it only if it is written.
+
+    Args:
+        path: the model's folder.
+        config_name: as for `config_file`.
 
     Raises:
         ConfigError: there is none, or the host would not read it either.
         DeviceUnavailable: the library that reads config.pbtxt is missing.
     """
-    file = path / "config.pbtxt"
+    file = config_file(path, config_name)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -146,6 +172,8 @@ def read_document(path: Path) -> dict[str, Any]:
         ) from error
     document = _as_json(parse_config(text, str(file)))
     document.setdefault("name", path.name)
+    if says_max_batch_size(text):
+        document.setdefault("max_batch_size", 0)
     return document
 
 
@@ -157,24 +185,44 @@ def _as_json(message: Any) -> dict[str, Any]:
 
 
 def served_version(path: Path, document: Mapping[str, Any]) -> str:
-    """Return the version that the host serves: numbered, listed if any are listed, the latest.
+    """Return the version that the host serves, of several the latest.
 
     Raises:
         ConfigError: there is none, and without one the host refuses any model; or nobody may look.
     """
-    listed = document.get("version_policy", {}).get("specific", {}).get("versions")
-    try:
-        folders = [e.name for e in path.iterdir() if e.name.isdecimal() and e.is_dir()]
-    except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be read ({error}); expected the folder of a model"
-        ) from error
-    found = [name for name in folders if listed is None or name in listed]
+    found = served_versions(path, document)
     if not found:
-        wanted = "1" if listed is None else ", ".join(listed)
+        listed = document.get("version_policy", {}).get("specific", {}).get("versions")
+        wanted = "1" if listed is None else ", ".join(map(str, listed))
         empty = is_ensemble(document) or "fuse" in document.get("parameters", {})
         raise ConfigError(
             f"{path} has no version folder; expected a folder {wanted} in it"
             + (", which may be empty" if empty else "")
         )
-    return max(found, key=int)
+    return found[-1]
+
+
+def served_versions(path: Path, document: Mapping[str, Any]) -> list[str]:
+    """Return the versions that the host serves, in their order, as its `version_policy` says.
+
+    Source: core r24.10 src/model_repository_manager/model_lifecycle.cc, `VersionsToLoad`: folders
+    whose names are no numbers, or begin with a zero, are ignored; without a policy the latest one
+    is served.
+
+    Raises:
+        ConfigError: nobody may look.
+    """
+    policy = document.get("version_policy", {})
+    try:
+        names = [entry.name for entry in path.iterdir() if entry.is_dir()]
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read ({error}); expected the folder of a model"
+        ) from error
+    found = sorted((name for name in names if _VERSION.fullmatch(name)), key=int)
+    if "specific" in policy:
+        listed = set(map(str, policy["specific"].get("versions", [])))
+        return [name for name in found if name in listed]
+    if "all" in policy:
+        return found
+    return found[-int(policy.get("latest", {}).get("num_versions", 1) or 1) :]

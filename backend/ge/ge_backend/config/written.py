@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 __all__ = ["says_max_batch_size"]
 
@@ -13,13 +12,9 @@ _FIELD = re.compile(
 )
 
 
-def says_max_batch_size(directory: Path) -> bool:
-    """Whether the config.pbtxt beside a version folder has that field; not where none is read.
+def says_max_batch_size(text: str) -> bool:
+    """Whether the text of a config.pbtxt has that field.
 
     The host's configuration has 0 with it and without it. Seen on Triton 2.51.
     """
-    try:
-        text = (directory.parent / "config.pbtxt").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
     return any(found.group(1) for found in _FIELD.finditer(text))

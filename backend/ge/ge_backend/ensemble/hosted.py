@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.model import ModelConfig
-from ge_backend.config.model_folder import BACKEND, is_ensemble, read_document
+from ge_backend.config.model_folder import BACKEND, is_ensemble, read_document, served_versions
 from ge_backend.ensemble.dag import Dag, Step, read_dag
 from ge_backend.ensemble.members import check_members
 from ge_backend.errors import ConfigError
@@ -53,9 +53,12 @@ def _step(repository: Path, own: ModelConfig, step: Step) -> ModelConfig | None:
     where = f"ensemble {own.name!r}: step {step.model!r}"
     if not folder.is_dir():
         raise ConfigError(f"{where} is not in {repository}")
-    if step.version >= 0 and not (folder / str(step.version)).is_dir():
-        raise ConfigError(f"{where} has no version {step.version} in {folder}")
     document = read_document(folder)
+    if step.version >= 0 and str(step.version) not in served_versions(folder, document):
+        raise ConfigError(
+            f"{where} has no version {step.version} in {folder}, or its version_policy leaves "
+            "that out"
+        )
     config = _tensors(folder, document)
     if 0 < config.max_batch_size < own.max_batch_size:
         raise ConfigError(

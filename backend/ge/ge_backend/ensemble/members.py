@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ge_backend.config.model import ModelConfig, TensorConfig
-from ge_backend.config.model_folder import ModelFolder, is_ensemble, read_document, read_folder
+from ge_backend.config.model_folder import (
+    ModelFolder,
+    is_ensemble,
+    read_document,
+    read_folder,
+    served_versions,
+)
 from ge_backend.ensemble.dag import Dag, Port, check_ports, read_dag
 from ge_backend.errors import ConfigError
 from ge_backend.kinds import FUSED, TEXT, kind_of
@@ -36,8 +43,15 @@ class Ensemble:
         return replace(self, dag=dag, folders=tuple(self.folders[place] for place in kept))
 
 
-def read_ensemble(repository: Path, name: str) -> Ensemble:
+def read_ensemble(
+    repository: Path, name: str, read: Callable[[Path], Mapping[str, Any]] = read_document
+) -> Ensemble:
     """Return the ensemble `name` of a model repository.
+
+    Args:
+        repository: the folder of the models' folders.
+        name: the ensemble's.
+        read: gives the configuration of a model's folder, by the fields of the host's JSON.
 
     Raises:
         ConfigError: it, or a model of a step, is not there, is not ours, or cannot be a step.
@@ -47,9 +61,9 @@ def read_ensemble(repository: Path, name: str) -> Ensemble:
         raise ConfigError(
             f"parameter 'fuse' names {name!r}, and there is no such model in {repository}"
         )
-    document = read_document(repository / name)
+    document = read(repository / name)
     dag = read_dag(document)
-    folders = tuple(_folder(repository, name, step.model, step.version) for step in dag.steps)
+    folders = tuple(_folder(repository, name, step.model, step.version, read) for step in dag.steps)
     return Ensemble(dag=dag, document=document, folders=folders)
 
 
@@ -88,17 +102,24 @@ def check_members(dag: Dag, own: ModelConfig, steps: Sequence[ModelConfig | None
     check_ports((writer, reader) for tensor, reader in readers if (writer := writers[tensor]))
 
 
-def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelFolder:
+def _folder(
+    repository: Path,
+    ensemble: str,
+    model: str,
+    version: int,
+    read: Callable[[Path], Mapping[str, Any]],
+) -> ModelFolder:
     path = repository / model
     if not path.is_dir():
         raise ConfigError(f"ensemble {ensemble!r}: step {model!r} is not in {repository}")
     try:
-        if is_ensemble(read_document(path)):
+        document = read(path)
+        if is_ensemble(document):
             raise ConfigError(
                 "it is an ensemble itself; put its own steps in its place, or leave this ensemble "
                 "to the host"
             )
-        folder = read_folder(path)
+        folder = read_folder(path, lambda _: document)
     except ConfigError as error:
         raise ConfigError(f"ensemble {ensemble!r}, step {model!r}: {error}") from error
     if "sequence_batching" in folder.document:
@@ -111,10 +132,11 @@ def _folder(repository: Path, ensemble: str, model: str, version: int) -> ModelF
             f"ensemble {ensemble!r}: step {model!r} is itself a fused model, of {folder.fuse!r}; "
             "put the steps of that in its place, or leave this ensemble to the host"
         )
-    if version >= 0 and not (path / str(version)).is_dir():
+    served = served_versions(path, document)
+    if version >= 0 and str(version) not in served:
         raise ConfigError(
-            f"ensemble {ensemble!r}: step {model!r} has no version {version} in {path}; it has "
-            f"{folder.version}"
+            f"ensemble {ensemble!r}: step {model!r} has no version {version} in {path}, or its "
+            f"version_policy leaves that out; it has {', '.join(served)}"
         )
     folder = folder if version < 0 else replace(folder, version=str(version))
     if kind_of(folder) is TEXT:

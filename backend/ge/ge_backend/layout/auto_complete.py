@@ -9,7 +9,6 @@ from typing import Any
 
 from ge_backend.config.cpp_ge_keys import runs_row_by_row
 from ge_backend.config.model import ModelConfig
-from ge_backend.config.written import says_max_batch_size
 from ge_backend.errors import ConfigError
 from ge_backend.layout.validate import WELL_KNOWN, with_axes
 from ge_backend.tensors import Shape, Signature, TensorSpec
@@ -30,6 +29,7 @@ def completed(
 ) -> dict[str, Any]:
     """Return the host's configuration with inputs, outputs and batching filled in.
 
+    A `max_batch_size` is kept, also 0, and chosen where there is none.
     A configuration that names its inputs and outputs is returned as it is. Where the graph takes an
     attention mask, padding is taken for harmless, so the inputs become ragged and the mask
     optional. What `sequence_batching` names is left out: the host sends controls, and states stay
@@ -54,7 +54,7 @@ def completed(
             )
     signature = with_axes(signature, ours)
     rows = ours.max_batch_size
-    if not (rows or says_max_batch_size(ours.directory)):
+    if not rows and "max_batch_size" not in config:
         rows = _batch_rows(ours, signature, compiled=bool(fixed_shapes))
     whole["max_batch_size"] = rows
     known = _for_clients(signature, ours)

@@ -24,6 +24,7 @@ from ge_backend.layout.layout import outside_layout
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import complete_document
+from ge_backend.serving.host_server import HostServer
 from ge_backend.serving.opening import open_model
 from ge_backend.warmup.store import Store
 
@@ -41,7 +42,7 @@ def fused_document(document: Mapping[str, Any], config: ModelConfig) -> dict[str
     Raises:
         ConfigError, DeviceUnavailable: as `read_ensemble`.
     """
-    ensemble = read_ensemble(config.directory.parent.parent, config.fuse)
+    ensemble = _ensemble(config)
     whole = dict(document)
     for field in TAKEN_OVER:
         if not whole.get(field) and field in ensemble.document:
@@ -71,7 +72,7 @@ def open_fused(
         GeError: a step cannot be served, or both ends of a tensor do not agree; says which.
     """
     _refuse_sequences(config)
-    whole = read_ensemble(config.directory.parent.parent, config.fuse)
+    whole = _ensemble(config)
     ensemble = whole.leading_to([tensor.name for tensor in config.outputs])
     dag = ensemble.dag
     steps = _configured(ensemble, config)
@@ -98,6 +99,12 @@ def open_fused(
         ensemble_steps = _ensemble_steps(dag, pipelines, steps)
         opened.pop_all()
     return EnsembleRunner(dag, ensemble_steps, outside_layout(config), recorder), learners
+
+
+def _ensemble(config: ModelConfig) -> Ensemble:
+    """Return the ensemble of a fused model, as the server above serves it."""
+    read = HostServer.above().document
+    return read_ensemble(config.directory.parent.parent, config.fuse, read)
 
 
 def _refuse_sequences(config: ModelConfig) -> None:

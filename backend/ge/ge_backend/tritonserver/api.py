@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +16,7 @@ from ge_backend.errors import ServerError
 from ge_backend.tritonserver.address import host_port
 from ge_backend.tritonserver.keys import Keys, opening
 
-__all__ = ["ServerApi"]
+__all__ = ["LoadRequest", "ServerApi"]
 
 TIMEOUT_S = 10.0
 # A load returns when the model is ready, or has failed.
@@ -23,6 +25,20 @@ LOAD_TIMEOUT_S = 3600.0
 MARK = "TRITON_LOADED_ANEW"
 # Signs that stand in the path of a URL as they are, beside letters and digits.
 PLAIN = "!$&'()*+,;=:@"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRequest:
+    """What the server is asked with to load a model.
+
+    Attributes:
+        config: the configuration, by the fields of its JSON.
+        files: the model's, by their places in its folder; without any that of the repository is
+            read.
+    """
+
+    config: Mapping[str, Any]
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +109,31 @@ class ServerApi:
             groups += [str(group.get("name", ""))] * count
         return groups
 
-    def load(self, model: str) -> None:
-        """Load a model, anew if it is loaded; return when it is ready."""
-        self._ask("POST", f"/v2/repository/models/{model}/load", {}, timeout_s=LOAD_TIMEOUT_S)
+    def served(self, model: str) -> LoadRequest:
+        """Return what loads a ready model as it is served, from its folder."""
+        return LoadRequest(config=self._ask("GET", f"/v2/models/{model}/config"))
 
-    def replace(self, model: str, times: int) -> None:
-        """Load a model beside itself and let that take its place; return when it has.
+    def load(self, model: str, asked: LoadRequest | None = None, times: int = 0) -> None:
+        """Load a model, or another beside it that takes its place; return when it is ready.
 
         The host loads what is loaded already only where its configuration is another one, so it
-        gets its own with a parameter that nobody reads.
+        gets a parameter that nobody reads, with a number that it has not had.
+
+        Args:
+            model: its name.
+            asked: what it is loaded from; None is what lies in its folder.
+            times: that number.
         """
-        config = self._ask("GET", f"/v2/models/{model}/config")
-        healed = {MARK: {"string_value": str(times)}}
-        config["parameters"] = {**config.get("parameters", {}), **healed}
-        document = {"parameters": {"config": json.dumps(config)}}
+        document: dict[str, Any] = {}
+        if asked is not None:
+            marked = {MARK: {"string_value": str(times)}}
+            parameters = {**asked.config.get("parameters", {}), **marked}
+            config = {"config": json.dumps({**asked.config, "parameters": parameters})}
+            files = {
+                f"file:{name}": base64.b64encode(content).decode()
+                for name, content in asked.files.items()
+            }
+            document = {"parameters": {**config, **files}}
         path = f"/v2/repository/models/{model}/load"
         self._ask("POST", path, document, timeout_s=LOAD_TIMEOUT_S)
 

@@ -1,4 +1,8 @@
-"""Loading a model anew when one of its stubs has died, which the host does not do."""
+"""Loading a model anew when one of its stubs has died, which the host does not do.
+
+It is loaded as it was served: with the configuration that the server has of it, and with the files
+that came with its load request, where any did.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ge_backend.errors import ServerError
 from ge_backend.executor.process.heals import note_heal
-from ge_backend.tritonserver.api import ServerApi
+from ge_backend.tritonserver.api import LoadRequest, ServerApi
 from ge_backend.tritonserver.directory import SHARED_MEMORY
 from ge_backend.tritonserver.health import Ailment, ailments
-from ge_backend.tritonserver.stubs import stubs_of
+from ge_backend.tritonserver.stubs import Stub, stubs_of
 
 __all__ = ["Healer", "next_pause_s"]
 
@@ -42,6 +46,7 @@ class _Recovery:
     Attributes:
         times: how often one of its stubs has died.
         begin: when this one was found dead; CLOCK_MONOTONIC, as `due` is.
+        asked: what loads the model as it was served: never what lies in its folder now.
         refusals: how often it could not be loaded beside its living instances.
         pause_s: between the last try and the next one, which is `due` then.
         unloading: whether the server was unloading it, or had, when its load failed.
@@ -49,6 +54,7 @@ class _Recovery:
 
     times: int
     begin: float
+    asked: LoadRequest
     refusals: int = 0
     pause_s: float = 0.0
     due: float = 0.0
@@ -76,6 +82,8 @@ class Healer:
         self._say = say
         self._replaced: dict[int, float] = {}  # stubs of replaced models, and when they have to end
         self._recoveries: dict[str, _Recovery] = {}
+        self._seen: dict[int, Stub] = {}  # those that have lived, the latest last
+        self._regions: dict[int, str] = {}  # theirs, until they are forgotten
         self._tries = 0
         self._may_load = True
         self._told: set[Ailment] = set()  # of those that cannot be healed
@@ -89,15 +97,14 @@ class Healer:
 
     def _watch(self) -> None:
         before: set[Ailment] = set()
-        regions: dict[int, str] = {}
         while not self._stop.wait(PERIOD_S):
             try:
                 self._end_replaced()
-                regions |= {stub.pid: stub.region for stub in stubs_of(self._server)}
+                self._see(stubs_of(self._server))
                 found = set(ailments(self._api, self._server))
                 for ailment in found & before:
                     self._heal(ailment)
-                    self._forget(regions)
+                    self._forget()
                 self._load_the_missing({ailment.model for ailment in found})
                 self._told &= found
                 before = found
@@ -105,6 +112,13 @@ class Healer:
                 log.debug("the server's models cannot be looked after: %s", error)
             except Exception:
                 log.exception("looking after the server's stubs failed in an unforeseen way")
+
+    def _see(self, stubs: Iterable[Stub]) -> None:
+        for stub in stubs:
+            if self._seen.get(stub.pid) != stub:
+                self._seen.pop(stub.pid, None)
+                self._seen[stub.pid] = stub
+            self._regions[stub.pid] = stub.region
 
     def _heal(self, ailment: Ailment) -> None:
         """Load a model anew, where its time has come; instances that live answer meanwhile."""
@@ -117,9 +131,19 @@ class Healer:
             return
         recovery = self._recoveries.get(model)
         if recovery is None:
+            begin = time.monotonic()
+            try:
+                asked = self._asked(model)
+            except (OSError, MemoryError) as error:
+                self._tell(
+                    ailment,
+                    "; it is not loaded anew, since the files that came with its load request "
+                    f"cannot be read ({error}); load it again with them",
+                )
+                return
             self._told.add(ailment)
             self._say(f"{ailment}; it is loaded anew")
-            recovery = _Recovery(times=note_heal(self._run, model), begin=time.monotonic())
+            recovery = _Recovery(times=note_heal(self._run, model), begin=begin, asked=asked)
             self._recoveries[model] = recovery
         elif time.monotonic() < recovery.due:
             return
@@ -136,12 +160,26 @@ class Healer:
         finally:
             self._end_later(old)
 
+    def _asked(self, model: str) -> LoadRequest:
+        """Return what loads a model as it is served, with the files that came with its load.
+
+        The host keeps these in a folder until it unloads the model.
+
+        Raises:
+            ServerError: the server does not answer.
+            OSError: the files cannot be read.
+        """
+        asked = self._api.served(model)
+        groups = self._api.python_instances(model)
+        stubs = [stub for stub in self._seen.values() if stub.serves(model, groups)]
+        folder = stubs[-1].brought if stubs else None
+        return asked if folder is None else replace(asked, files=_files_of(folder))
+
     def _replace(self, ailment: Ailment, recovery: _Recovery) -> bool:
         """Load a model beside itself, now or later; return False once that is refused too often."""
         model, old = ailment.model, self._stubs(ailment.model)
-        self._tries += 1  # the host does nothing for a configuration that it has been given before
         try:
-            self._api.replace(model, self._tries)
+            self._load_as(model, recovery.asked)
         except ServerError as error:
             recovery.refusals += 1
             if recovery.refusals < REFUSALS:
@@ -156,9 +194,13 @@ class Healer:
         self._is_back(model)
         return True
 
+    def _load_as(self, model: str, asked: LoadRequest) -> None:
+        self._tries += 1  # the host does nothing for a configuration that it has been given before
+        self._api.load(model, asked, self._tries)
+
     def _load(self, model: str, recovery: _Recovery) -> None:
         try:
-            self._api.load(model)
+            self._load_as(model, recovery.asked)
         except ServerError as error:
             self._put_off(model, recovery, error)
             seen = self._api.states(model)
@@ -227,12 +269,28 @@ class Healer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _forget(self, regions: dict[int, str]) -> None:
+    def _forget(self) -> None:
         """Remove the shared memory of stubs that have died, which the host does not."""
         living = {stub.pid for stub in stubs_of(self._server)}
-        for pid in set(regions) - living:
+        for pid in set(self._regions) - living:
             with contextlib.suppress(OSError):
-                (SHARED_MEMORY / Path(regions.pop(pid)).name).unlink()
+                (SHARED_MEMORY / Path(self._regions.pop(pid)).name).unlink()
+
+
+def _files_of(folder: Path) -> dict[str, bytes]:
+    """Return the files of a model by their places in its folder, but what the host writes there.
+
+    Raises:
+        OSError: the folder is not there any more, or a file cannot be read.
+    """
+    found = (Path(place, name) for place, _, names in os.walk(folder) for name in names)
+    files = {
+        str(path.relative_to(folder)): path for path in found if path.parent.name != "__pycache__"
+    }
+    files.pop("config.pbtxt", None)
+    if not files:
+        raise FileNotFoundError(2, "no files in", str(folder))
+    return {name: path.read_bytes() for name, path in files.items()}
 
 
 def next_pause_s(pause_s: float) -> float:

@@ -32,12 +32,20 @@ class Stub:
             be above a file. Its name is one of them unless the folder is the host's.
         region: the name of its shared memory.
         group: the name of its group of the model's instances.
+        file: the model's, by which it was started.
     """
 
     pid: int
     models: tuple[str, ...]
     region: str
     group: str = ""
+    file: Path = Path()
+
+    @property
+    def brought(self) -> Path | None:
+        """The folder of a model whose files came with its load request; None for any other."""
+        folders = (path for path in self.file.parents if TEMPORARY.fullmatch(path.name))
+        return next(folders, None)
 
     def serves(self, model: str, groups: Collection[str]) -> bool:
         """Whether it is a stub of this model, which has these groups of instances."""
@@ -85,6 +93,7 @@ def stubs_of(server: int) -> list[Stub]:
                     models=tuple(version.parent.name for version in versions),
                     region=words[2],
                     group="".join(words[8:9]).rpartition("_")[0],
+                    file=Path(words[1]),
                 )
             )
     return found

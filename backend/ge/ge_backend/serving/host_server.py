@@ -1,0 +1,210 @@
+"""The server that has started this process: what it was told of configurations, and serves.
+
+A stub is handed the configuration of its own model alone. Those of others, as a fused ensemble
+needs, are in their folders, where a server reads other files than config.pbtxt if it is told to
+(`--model-config-name`), or has been handed in a load request. That is asked of the server itself,
+which is this process's parent and speaks HTTP once it has started; before that, no load request
+has come. Where it has no HTTP, or its port is shared, files alone tell.
+Seen on Triton 2.51, which reads `configs/<name>.pbtxt` from 24.06 on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import itertools
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ge_backend.config.model_folder import read_document
+from ge_backend.errors import ConfigError
+
+__all__ = ["HostServer"]
+
+PROC = Path("/proc")
+SERVER = "tritonserver"
+STUB = "triton_python_backend_stub"
+# How the host calls the folder of a model whose files came with its load (seen on 2.51).
+TEMPORARY = re.compile("folder[A-Za-z0-9]{6}")
+# A server that has one thread for HTTP, and loads this model for it, answers nobody meanwhile.
+TIMEOUT_S = 3.0
+# Fields of /proc/pid/stat behind the command. Source: proc(5), ppid (4) and starttime (22).
+PARENT, STARTED = 1, 19
+REPOSITORIES = ("model-repository", "model-store")
+
+
+@dataclass(frozen=True, slots=True)
+class HostServer:
+    """A running server.
+
+    Attributes:
+        pid: its process.
+        arguments: what it was started with.
+        proc: where the kernel shows processes.
+    """
+
+    pid: int
+    arguments: tuple[str, ...]
+    proc: Path = PROC
+
+    @classmethod
+    def above(cls) -> HostServer:
+        """Return the server that is this process's parent; any other parent has told nothing."""
+        pid = os.getppid()
+        words = _words(PROC / str(pid))
+        return cls(pid, tuple(words) if words and Path(words[0]).name == SERVER else ())
+
+    @property
+    def config_name(self) -> str:
+        """The name of the configurations that it reads before config.pbtxt; "" without one."""
+        return "".join(self._values("model-config-name")[-1:])
+
+    def document(self, folder: Path) -> dict[str, Any]:
+        """Return a model's configuration: as the server serves it, else as it would load it.
+
+        Args:
+            folder: of a model beside this one's.
+
+        Raises:
+            ConfigError: nothing can be read, or the model's files are not those of the folder: they
+                came with its load request.
+            DeviceUnavailable: the library that reads config.pbtxt is missing.
+        """
+        served = self._served(folder.name)
+        if served is None:
+            return read_document(folder, self.config_name)
+        groups = {str(group.get("name", "")) for group in served.get("instance_group", [])}
+        if any(_group(words) in groups for words in self._stubs_of_requests()):
+            raise ConfigError(
+                f"model {folder.name!r} is served from files that came with its load request, "
+                "which no other model can run; put them into the model repository"
+            )
+        return served
+
+    def was_handed(self, directory: Path) -> bool:
+        """Whether a model's configuration came with its load request.
+
+        Args:
+            directory: the model's version folder.
+
+        Returns:
+            Whether that is sure: its files came along, or the model is ready and no file of its
+            folder has changed since, in which case the host loads nothing but what it is handed.
+        """
+        folder = directory.parent
+        repositories = [name for flag in REPOSITORIES for name in self._values(flag)]
+        if not repositories or any("://" in name for name in repositories):
+            return False  # elsewhere all models lie in such folders
+        if TEMPORARY.fullmatch(folder.name) and not any(map(folder.parent.samefile, repositories)):
+            return True
+        begun = [begin for words, begin in self._stubs() if _is_below(folder, words)]
+        changed = _last_change(folder)
+        return any(changed < begin for begin in begun) and self._served(folder.name) is not None
+
+    def _served(self, model: str) -> dict[str, Any] | None:
+        """Return the configuration of a model that is ready; None where the server tells of none.
+
+        It also does where it does not speak HTTP, or does not yet.
+        """
+        port, address = self._values("http-port"), self._values("http-address")
+        closed = [value.lower() for value in self._values("allow-http")[-1:]]
+        if not self.arguments or closed in (["false"], ["0"]) or self._values("reuse-http-port"):
+            return None
+        host = "".join(address[-1:]).removeprefix("ipv6:") or "127.0.0.1"
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - of any address
+        with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+            connection = http.client.HTTPConnection(
+                host, int(["8000", *port][-1]), timeout=TIMEOUT_S
+            )
+            with contextlib.closing(connection):
+                path = f"/v2/models/{quote(model)}/config"
+                connection.request("GET", path, headers={"Connection": "close", **self._key()})
+                response = connection.getresponse()
+                told = json.loads(response.read())
+                if response.status == http.client.OK and isinstance(told, dict):
+                    return told
+        return None
+
+    def _key(self) -> dict[str, str]:
+        """Return the header that opens models' configurations, where the server asks for one."""
+        for given in self._values("http-restricted-api"):
+            groups, _, key = given.partition(":")
+            name, _, value = key.partition("=")
+            if "model-config" in groups.split(",") and name:
+                return {name: value}
+        return {}
+
+    def _stubs(self) -> Iterator[tuple[list[str], float]]:
+        """Yield the command lines of the server's stubs, but this one, and when they began."""
+        for process in self.proc.iterdir():
+            words = _words(process) if process.name.isdigit() else []
+            if len(words) < 3 or Path(words[0]).name != STUB or process.name == str(os.getpid()):  # noqa: PLR2004 - see `_group`
+                continue
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                stat = (process / "stat").read_text(encoding="utf-8", errors="replace")
+                fields = stat.rpartition(")")[2].split()
+                if int(fields[PARENT]) == self.pid:
+                    yield words, self._time_of(int(fields[STARTED]))
+
+    def _time_of(self, ticks: int) -> float:
+        """Return the time, in seconds as `stat` has them, of so many ticks after the start."""
+        since_start_s = float((self.proc / "uptime").read_text(encoding="utf-8").split()[0])
+        return time.time() - since_start_s + ticks / os.sysconf("SC_CLK_TCK")
+
+    def _stubs_of_requests(self) -> Iterator[list[str]]:
+        for words, _ in self._stubs():
+            if any(TEMPORARY.fullmatch(path.name) for path in Path(words[1]).parents):
+                yield words
+
+    def _values(self, flag: str) -> list[str]:
+        """Return each value of a flag of the server's, as one word or as two."""
+        found = []
+        for word, following in itertools.pairwise((*self.arguments, "")):
+            name, equals, value = word.partition("=")
+            if name == f"--{flag}":
+                found.append(value if equals else following)
+        return found
+
+
+def _words(process: Path) -> list[str]:
+    """Return a process's command line; nothing where it is not seen."""
+    try:
+        text = (process / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    return text.removesuffix("\0").split("\0") if text else []
+
+
+def _group(words: Sequence[str]) -> str:
+    """Return the group of instances that a stub's command line names.
+
+    Source: python_backend r24.10 src/pb_stub.cc: the first argument is the model's file, the second
+    its region, the eighth the instance, which core names `<group>_<number>`.
+    """
+    return "".join(words[8:9]).rpartition("_")[0]
+
+
+def _is_below(folder: Path, words: Sequence[str]) -> bool:
+    return Path(words[1]).is_relative_to(folder)
+
+
+def _last_change(folder: Path) -> float:
+    """Return when something in a folder was changed last, in seconds as `stat` has them."""
+    entries = [folder, *folder.rglob("*")]
+    return max((max(_changed(entry)) for entry in entries), default=0.0)
+
+
+def _changed(entry: Path) -> tuple[float, float]:
+    """Return when a file was changed, and what it leads to."""
+    own = entry.lstat().st_ctime
+    try:
+        return own, entry.stat().st_ctime
+    except OSError:
+        return own, own
