@@ -12,6 +12,7 @@ ALLOWED = {
     "openai/app.py": "OpenAI's answers say when they were made",
     "openai/chat_template.py": "a chat template may ask for today's date",
     "openai/vector_endpoints.py": "so do scores",
+    "serving/host_server.py": "when a file was changed, the file system says by that clock alone",
 }
 
 
