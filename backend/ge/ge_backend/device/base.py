@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.device.files.model_file import canonical, model_files, stamp_of
+from ge_backend.device.imports import importing
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import Array, Shape, Signature
 
@@ -323,5 +324,7 @@ def open_device(name: str, *, lanes: int = 0) -> Device:
     if kind not in DEVICE_KINDS or (index and not index.isdecimal()):
         known = ", ".join(DEVICE_KINDS)
         raise DeviceUnavailable(f"device {name!r} is unknown; known kinds are {known}")
-    device: Device = pkgutil.resolve_name(DEVICE_KINDS[kind]).open(int(index or 0), lanes=lanes)
+    with importing():
+        found = pkgutil.resolve_name(DEVICE_KINDS[kind])
+    device: Device = found.open(int(index or 0), lanes=lanes)
     return device

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from ge_backend.config.engine_table import ENGINES, EngineRow
 from ge_backend.device.base import Graph, GraphSource
+from ge_backend.device.imports import importing
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported, let_go
 
 __all__ = ["Engines", "installed", "preferred"]
@@ -69,8 +70,10 @@ class Engines(Generic[_Given]):
         self._check_options(source, engine)
         library = engine.libraries[0]
         try:
-            importlib.import_module(library)
-            opener: Callable[[GraphSource, _Given], Graph] = pkgutil.resolve_name(engine.opener)
+            with importing():
+                importlib.import_module(library)
+                opener: Callable[[GraphSource, _Given], Graph]
+                opener = pkgutil.resolve_name(engine.opener)
         except ImportError as error:
             raise DeviceUnavailable(
                 f"{Path(source.path).name} needs {library} ({error}); "

@@ -10,6 +10,7 @@ from pathlib import Path
 from ge_backend.config.engine_table import engines_for, language_engines
 from ge_backend.device.engines import preferred
 from ge_backend.device.failures import reason
+from ge_backend.device.imports import importing
 from ge_backend.device.openmp import spin_briefly
 
 __all__ = ["acts_for", "language_acts", "rehearse"]
@@ -54,7 +55,8 @@ def rehearse(acts: Iterable[str]) -> None:
     for act in acts:
         module, _, function = act.partition(":")
         try:
-            imported = importlib.import_module(module)
+            with importing():
+                imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
         except (ImportError, OSError, RuntimeError) as error:

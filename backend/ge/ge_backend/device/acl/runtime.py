@@ -29,6 +29,7 @@ from ge_backend.device.acl.codes import (
 )
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.health import Health
+from ge_backend.device.imports import importing
 from ge_backend.errors import DeviceFault, DeviceUnavailable, GraphFailed
 
 __all__ = ["AclRuntime", "chip_name"]
@@ -281,9 +282,11 @@ def chip_name() -> str:
         DeviceUnavailable: there is no NPU, or CANN's Python module is not there.
     """
     try:
-        runtime = AclRuntime(importlib.import_module("acl"))
+        with importing():
+            acl = importlib.import_module("acl")
     except ImportError as error:
         raise _unknown(str(error)) from error
+    runtime = AclRuntime(acl)
     ours = runtime.initialise()
     try:
         name = runtime.chip()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
 from ge_backend.device.failures import reason
+from ge_backend.device.imports import importing
 from ge_backend.device.openmp import spin_briefly
 from ge_backend.errors import DeviceUnavailable
 
@@ -36,7 +37,8 @@ class CudaDevice:
     """
 
     def __init__(self, vendor: Vendor, *, lanes: int = LANES) -> None:
-        from ge_backend.device.pytorch.streams import Streams
+        with importing():
+            from ge_backend.device.pytorch.streams import Streams
 
         self.name = vendor.device
         self.chip = vendor.chip()
@@ -57,7 +59,8 @@ class CudaDevice:
         """
         spin_briefly()  # torch computes on the host as well
         try:
-            from ge_backend.device.pytorch.cuda import open_cuda
+            with importing():
+                from ge_backend.device.pytorch.cuda import open_cuda
         except ImportError as error:
             raise DeviceUnavailable(
                 f"device 'cuda:{index}' needs torch ({error}); install a build of it with CUDA"

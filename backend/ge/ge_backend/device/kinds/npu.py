@@ -31,6 +31,7 @@ from ge_backend.device.files.aipp_file import Block as AippBlock
 from ge_backend.device.files.aipp_file import read_blocks
 from ge_backend.device.files.om_files import read_order
 from ge_backend.device.health import Health
+from ge_backend.device.imports import importing
 from ge_backend.device.ort.signature import read_onnx_signature
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported
 from ge_backend.tensors import Shape
@@ -99,7 +100,8 @@ class NpuDevice:
             DeviceUnavailable: CANN is not installed or not set up, or as above.
         """
         try:
-            acl = importlib.import_module("acl")
+            with importing():
+                acl = importlib.import_module("acl")
         except ImportError as error:
             raise DeviceUnavailable(
                 f"npu:{index} needs CANN's Python module 'acl', which cannot be imported "
@@ -266,8 +268,9 @@ def _open_torch(
     index: int, enter: Callable[[], None], *, puts_rows: bool, captures: bool
 ) -> Streams:
     try:
-        from ge_backend.device.pytorch.npu import open_npu
-        from ge_backend.device.pytorch.streams import Streams
+        with importing():
+            from ge_backend.device.pytorch.npu import open_npu
+            from ge_backend.device.pytorch.streams import Streams
     except ImportError as error:
         raise DeviceUnavailable(
             f"torch models on 'npu:{index}' need torch and torch_npu ({error}); "

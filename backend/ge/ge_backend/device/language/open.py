@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ge_backend.config.engine_table import LanguageRow, language_engines
 from ge_backend.device.base import MemoryInfo
+from ge_backend.device.imports import importing
 from ge_backend.device.language.base import LanguageModel, Tokenizer
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import CompileStructure
@@ -125,7 +126,8 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
 
 def _opened(engine: LanguageRow, asked: OpenLanguage) -> OpenedLanguage:
     try:
-        opener = pkgutil.resolve_name(engine.opener)
+        with importing():
+            opener = pkgutil.resolve_name(engine.opener)
     except ImportError as error:
         extra = engine.extra if error.name == engine.name else "generation"
         raise DeviceUnavailable(
@@ -191,7 +193,8 @@ def open_scheduled(asked: OpenScheduled) -> OpenedScheduled:
         DeviceUnavailable: vLLM is not installed here, or does not start.
     """
     try:
-        opener = pkgutil.resolve_name(VLLM)
+        with importing():
+            opener = pkgutil.resolve_name(VLLM)
     except (ImportError, OSError, RuntimeError) as error:  # a library beside it may be broken
         raise DeviceUnavailable(
             f"engine 'vllm' does not import in {sys.executable}: {error}; pip install vllm there "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ge_backend.device.imports import importing
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.tensors import Signature
 
@@ -20,7 +21,8 @@ def read_onnx_signature(path: Path) -> Signature:
         ModelError: it cannot load the file.
     """
     try:
-        from ge_backend.device.ort import session
+        with importing():
+            from ge_backend.device.ort import session
     except ImportError as error:
         raise DeviceUnavailable(
             f"{path.name}: ONNX for an NPU needs onnxruntime too, which reads inputs and outputs "

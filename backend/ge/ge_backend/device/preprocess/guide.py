@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ge_backend.device.failures import reason
+from ge_backend.device.imports import importing
 from ge_backend.device.language.json_schema import prepared
 from ge_backend.device.language.structure import CompileStructure, Guide, Structure, StructureKind
 from ge_backend.device.preprocess.timed_compiler import TimedCompiler, on_a_deep_stack
@@ -50,7 +51,8 @@ def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> Compi
         eos: tokens that end a text; may be empty.
     """
     try:
-        import llguidance
+        with importing():
+            import llguidance
     except ImportError:
         return partial(_refuse, f"needs llguidance; {EXTRA}")
     described = json.loads(tokenizer.read_text(encoding="utf-8"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ge_backend.device.imports import importing
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.language.linear import Linear, linear
 from ge_backend.device.pytorch.packed_rows import CurrentRows, PackedRows, packed_attention
@@ -20,12 +21,13 @@ class TorchLayers:
     """The layers of one encoder; its modules are changed, and of no use to another engine."""
 
     def __init__(self, encoder: PackedEncoder) -> None:
-        import transformers
+        with importing():
+            from transformers import AttentionInterface
 
         tell_slow_bf16(encoder.base.name_or_path, encoder.dtype)
         self._encoder, self._rows = encoder, CurrentRows()
         # No mask is registered for ours: none is made then.
-        transformers.AttentionInterface.register(PACKED, packed_attention)
+        AttentionInterface.register(PACKED, packed_attention)
         encoder.base.set_attn_implementation(PACKED)
         _pack_weights(encoder.base)
         for module in encoder.base.modules():

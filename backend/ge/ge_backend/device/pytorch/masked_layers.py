@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ge_backend.device.arrays import check_indices
+from ge_backend.device.imports import importing
 from ge_backend.device.pytorch.encoder import Layers, PackedEncoder
 from ge_backend.device.pytorch.mask import fused_mask_type, mask_of
 from ge_backend.device.pytorch.packed_rows import PackedRows, is_causal
@@ -148,11 +149,12 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
         encoder: PackedEncoder,
         apart: Callable[..., Apart] | None = None,
     ) -> None:
-        import transformers
+        with importing():
+            from transformers import AttentionInterface
 
         super().__init__()
         # No mask of transformers' is registered for ours: none is made then.
-        transformers.AttentionInterface.register(APART_ROWS, _attention)
+        AttentionInterface.register(APART_ROWS, _attention)
         encoder.base.set_attn_implementation(APART_ROWS)
         self._encoder, self._base = encoder, encoder.base
         self._apart: Callable[..., Apart] = apart or masks(encoder.dtype)

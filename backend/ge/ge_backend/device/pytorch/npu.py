@@ -14,6 +14,7 @@ from collections.abc import Callable, MutableMapping
 import torch
 
 from ge_backend.device.failures import reason
+from ge_backend.device.imports import importing
 from ge_backend.device.pytorch.vendor import Vendor, renamed
 from ge_backend.errors import DeviceUnavailable
 
@@ -70,7 +71,8 @@ def open_npu(
     """
     _set_environment(os.environ)
     try:
-        import torch_npu  # adds torch.npu
+        with importing():
+            import torch_npu  # adds torch.npu
     except _IMPORT_ERRORS as error:
         raise DeviceUnavailable(
             f"device 'npu:{index}' needs torch_npu for torch models: {reason(error)}; install the "
@@ -140,7 +142,8 @@ def _compile(module: torch.nn.Module) -> None:
     Source: torch_npu 2.13, dynamo/torchair/configs/compiler_config.py: `max-autotune` is GE.
     """
     try:
-        from torch_npu.dynamo import torchair
+        with importing():
+            from torch_npu.dynamo import torchair
     except _IMPORT_ERRORS as error:
         raise DeviceUnavailable(
             f"torch.mode torchair: torchair cannot be imported: {reason(error)}"

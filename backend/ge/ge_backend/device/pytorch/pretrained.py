@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 from ge_backend.device.failures import reason
+from ge_backend.device.files.checkpoint import read_json
 from ge_backend.device.files.encoder_folder import CONFIG, EncoderFolder
+from ge_backend.device.imports import importing
 from ge_backend.errors import (
     DeviceFault,
     GeError,
@@ -43,13 +45,18 @@ _LOADING = threading.Lock()
 
 def load_encoder(folder: EncoderFolder, dtype: torch.dtype, **options: Any) -> Any:
     """Return the model of an encoder with the head that it has; see `load_pretrained`."""
-    import transformers
+    with importing():
+        from transformers import (
+            AutoModel,
+            AutoModelForSequenceClassification,
+            AutoModelForTokenClassification,
+        )
 
-    auto, unused = transformers.AutoModel, UNUSED
+    auto, unused = AutoModel, UNUSED
     if folder.classifies:
-        auto, unused = transformers.AutoModelForSequenceClassification, ""
+        auto, unused = AutoModelForSequenceClassification, ""
         if folder.per_token:
-            auto = transformers.AutoModelForTokenClassification
+            auto = AutoModelForTokenClassification
     return load_pretrained(auto, folder.folder, dtype, unused=unused, left_out=LEFT_OUT, **options)
 
 
@@ -79,6 +86,7 @@ def load_pretrained(
         ModelError: the weights are not those that the architecture has.
     """
     with _LOADING, quiet():
+        _import_classes(folder)
         model, loading = auto.from_pretrained(
             folder,
             dtype=dtype,
@@ -102,6 +110,22 @@ def load_pretrained(
             more,
         )
     return model.eval().requires_grad_(False)
+
+
+def _import_classes(folder: Path) -> None:
+    """Import the modules of a checkpoint's architecture, which loading would import otherwise.
+
+    What is wrong with the folder, or is not installed, loading says.
+    """
+    names: list[object] = []
+    with contextlib.suppress(ModelError):
+        names += read_json(folder / CONFIG).get("architectures") or ()
+    with importing():
+        import transformers
+
+        for name in names:
+            with contextlib.suppress(AttributeError, ImportError, RuntimeError):
+                getattr(transformers, str(name))
 
 
 def token_types(model: Any) -> int:
@@ -147,7 +171,8 @@ def refusing(folder: Path, what: str, instead: str = "") -> Iterator[None]:
 
 def _validation() -> type[Exception]:
     """Return what transformers 5 raises for a setting of a wrong kind, which is no `ValueError`."""
-    from huggingface_hub.errors import StrictDataclassError
+    with importing():
+        from huggingface_hub.errors import StrictDataclassError
 
     raised: type[Exception] = StrictDataclassError
     return raised
@@ -156,15 +181,16 @@ def _validation() -> type[Exception]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Hold back transformers' progress bars and what it says to people at a terminal."""
-    import transformers
+    with importing():
+        from transformers.utils import logging as theirs
 
     logger = logging.getLogger("transformers")
-    level, bars = logger.level, transformers.utils.logging.is_progress_bar_enabled()
+    level, bars = logger.level, theirs.is_progress_bar_enabled()
     logger.setLevel(logging.ERROR)
-    transformers.utils.logging.disable_progress_bar()
+    theirs.disable_progress_bar()
     try:
         yield
     finally:
         logger.setLevel(level)
         if bars:
-            transformers.utils.logging.enable_progress_bar()
+            theirs.enable_progress_bar()

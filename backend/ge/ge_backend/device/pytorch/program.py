@@ -29,6 +29,7 @@ from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.device.failures import reason
 from ge_backend.device.files.archive import check_archive
 from ge_backend.device.host_memory import host_memory
+from ge_backend.device.imports import importing
 from ge_backend.device.pytorch.script import Script
 from ge_backend.errors import ModelError
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
@@ -128,7 +129,8 @@ def _exported(path: str, device: str) -> Program:
     with Path(path).open("rb") as file:
         program = torch.export.load(file, extra_files=extra)
     if device != "cpu":
-        from torch.export.passes import move_to_device_pass  # since torch 2.7
+        with importing():
+            from torch.export.passes import move_to_device_pass  # since torch 2.7
 
         # The exporter writes the device into every operator that makes a tensor (arange, zeros).
         program = move_to_device_pass(program, device)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ge_backend.device.failures import reason
+from ge_backend.device.imports import importing
 from ge_backend.device.pytorch.masked_layers import Apart
 from ge_backend.device.pytorch.vendor import Vendor
 
@@ -97,7 +98,8 @@ def _kernel() -> Kernel | None:
     Source: torch/nn/attention/varlen.py of the wheels 2.11.0 and 2.13.0.
     """
     try:
-        from torch.nn.attention.varlen import varlen_attn
+        with importing():
+            from torch.nn.attention.varlen import varlen_attn
     except ImportError:
         return None
     kernel: Kernel = varlen_attn

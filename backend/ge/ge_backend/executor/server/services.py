@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from ge_backend.device.base import Device
+from ge_backend.device.imports import importing
 from ge_backend.errors import (
     DeviceFault,
     GeError,
@@ -207,7 +208,9 @@ class Services:
         if kind not in self._kinds:
             known = ", ".join(self._kinds)
             raise ProtocolError(f"service kind {kind!r} is unknown; known kinds are {known}")
-        service: Service = pkgutil.resolve_name(self._kinds[kind])(self._workshop, key)
+        with importing():
+            make = pkgutil.resolve_name(self._kinds[kind])
+        service: Service = make(self._workshop, key)
         return service
 
 

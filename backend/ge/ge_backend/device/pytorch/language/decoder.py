@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.imports import importing
 from ge_backend.device.language.adapter import Product
 from ge_backend.device.language.batch import Batch, Group
 from ge_backend.device.pytorch.language.attention import Attend
@@ -198,7 +199,8 @@ def _linears(model: Any) -> tuple[list[torch.nn.Module], tuple[Product, ...]]:
 
     Not the one that gives the scores, which sees the last tokens alone, and not those of experts.
     """
-    from transformers.pytorch_utils import Conv1D
+    with importing():
+        from transformers.pytorch_utils import Conv1D
 
     modules: list[torch.nn.Module] = []
     products: list[Product] = []
@@ -217,19 +219,24 @@ def _linears(model: Any) -> tuple[list[torch.nn.Module], tuple[Product, ...]]:
 def _load(checkpoint: Checkpoint, dtype: torch.dtype) -> Any:
     """Return transformers' model of a checkpoint, for serving only."""
     try:
-        import transformers
+        with importing():
+            from transformers import (
+                AttentionInterface,
+                AttentionMaskInterface,
+                AutoModelForCausalLM,
+            )
     except ImportError as error:
         raise DeviceUnavailable(
             f"{checkpoint.folder}: this architecture needs transformers; "
             "pip install 'triton-ge-backend[generation]'"
         ) from error
     # No mask is registered for ours: none is made then, which would wait for the device.
-    transformers.AttentionInterface.register(PAGED, paged_attention)
-    transformers.AttentionInterface.register(PROBE, probe_attention)
-    transformers.AttentionMaskInterface.register(PROBE, probe_mask)
+    AttentionInterface.register(PAGED, paged_attention)
+    AttentionInterface.register(PROBE, probe_attention)
+    AttentionMaskInterface.register(PROBE, probe_mask)
     with _refusing(checkpoint):
         return load_pretrained(
-            transformers.AutoModelForCausalLM,
+            AutoModelForCausalLM,
             checkpoint.folder,
             dtype,
             attn_implementation=PAGED,

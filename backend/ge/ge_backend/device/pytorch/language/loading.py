@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from ge_backend.device.files.checkpoint import Checkpoint
+from ge_backend.device.imports import importing
 from ge_backend.device.pytorch.language.base import Decoder
 from ge_backend.device.pytorch.language.llama import LlamaDecoder
 from ge_backend.device.pytorch.language.llama_weights import LlamaWeights, Read, not_covered
@@ -39,7 +40,8 @@ def load_decoder(checkpoint: Checkpoint, *, dtype: str, device: torch.device) ->
             weights = LlamaWeights(checkpoint, read)
             return LlamaDecoder(weights, dtype=DTYPES[dtype], device=device)
     log.info("%s: transformers' modules compute it: %s", checkpoint.folder, reason)
-    from ge_backend.device.pytorch.language.decoder import TransformersDecoder
+    with importing():
+        from ge_backend.device.pytorch.language.decoder import TransformersDecoder
 
     return TransformersDecoder(checkpoint, dtype=DTYPES[dtype], device=device)
 
@@ -55,7 +57,8 @@ def reading(
         DeviceUnavailable: safetensors is not installed.
     """
     try:
-        import safetensors
+        with importing():
+            import safetensors
     except ImportError as error:
         raise DeviceUnavailable(
             "a language model needs safetensors; pip install 'triton-ge-backend[generation]'"

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ge_backend.device.failures import reason, without_folders
 from ge_backend.device.files.model_file import stamp_of
+from ge_backend.device.imports import importing
 from ge_backend.device.language.adapter import Product, StoredAdapter
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.tensors import Array
@@ -76,7 +77,8 @@ class AdapterBank:
             RuntimeError: there is no memory for it.
         """
         try:
-            import safetensors
+            with importing():
+                import safetensors
         except ImportError as error:
             raise DeviceUnavailable(
                 "an adapter needs safetensors; pip install 'triton-ge-backend[generation]'"
