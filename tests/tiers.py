@@ -20,6 +20,7 @@ UNKNOWN_S = 1.0
 
 # Folder or file below tests/ -> why it can wait.
 LONG = {
+    "server/test_clients.py": "installs clients of the ecosystem and runs them",
     "server/test_demo.py": "the demo, as a user starts it",
     "server/test_docs_commands.py": "every command of the pages is run",
     "server/test_docs_from_python_model.py": "the page is replayed",
