@@ -1,8 +1,8 @@
-"""A model's tensors as config.pbtxt lists them, for files that say nothing of their own tensors."""
+"""A model's tensors as config.pbtxt lists them, for files that do not say it themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ge_backend.config.model import ModelConfig, TensorConfig
@@ -52,6 +52,14 @@ class Declared:
             outputs=tuple(_spec(t.name, t.dtype, batch + t.graph_dims) for t in config.outputs),
             next_states=tuple(_spec(s.output, s.dtype, batch + s.dims) for s in states),
         )
+
+    def only(self, names: Collection[str]) -> Declared:
+        """Return those of the inputs and outputs that have one of these names."""
+        inputs, outputs = (
+            tuple(spec for spec in specs if spec.name in names)
+            for specs in (self.inputs, self.outputs)
+        )
+        return Declared(inputs=inputs, outputs=outputs)
 
     @property
     def signature(self) -> Signature:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "ALIASED_ENDS",
     "DEVICE_ENDS",
     "ENGINES",
     "LANGUAGE_ENGINES",
@@ -78,6 +79,8 @@ class LanguageRow:
 DEVICE_ENDS = {"npu": (".om", ".onnx"), "null": (".null",)}
 # Files that do not say what tensors they take: config.pbtxt has to.
 SILENT_ENDS = (".pt",)
+# Files that may have several names for one tensor: config.pbtxt says which it goes by.
+ALIASED_ENDS = (".xml",)
 ALL_PRECISIONS = ("origin", "bf16", "fp16")
 
 # Of several that can run a file, the first that is installed and has the precision does; where it

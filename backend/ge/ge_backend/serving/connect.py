@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
-from ge_backend.config.engine_table import SILENT_ENDS
+from ge_backend.config.engine_table import ALIASED_ENDS, SILENT_ENDS
 from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.settings import VLLM
 from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
 from ge_backend.device.cores import usable_cores
+from ge_backend.device.files.ir_file import ir_aliases
 from ge_backend.device.files.model_file import find_model_file
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
@@ -166,8 +167,18 @@ def source_of(config: ModelConfig, device: str) -> GraphSource:
         engine="" if config.engine == AUTO else config.engine,
         threads=config.threads,
         options=config.options,
-        declared=Declared.of(config) if path.name.endswith(SILENT_ENDS) else NOTHING_DECLARED,
+        declared=_declared(config, path),
     )
+
+
+def _declared(config: ModelConfig, path: Path) -> Declared:
+    """Return what the engine has to know of config.pbtxt; with more, models share no graph."""
+    if path.name.endswith(SILENT_ENDS):
+        return Declared.of(config)
+    if not path.name.endswith(ALIASED_ENDS):
+        return NOTHING_DECLARED
+    aliases = ir_aliases(path, {tensor.name for tensor in (*config.inputs, *config.outputs)})
+    return Declared.of(config).only(aliases)
 
 
 def executor_of(

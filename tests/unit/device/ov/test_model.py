@@ -78,6 +78,40 @@ def test_inputs_of_an_onnx_file_are_named_as_it_names_them(tmp_path):
     assert [spec.name for spec in (*signature.inputs, *signature.outputs)] == ["x", "y"]
 
 
+def several_names(tmp_path):
+    """Write an IR whose input and output have two names each, and return its path."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["input_0"], ["/Cast_output_0"], to=TensorProto.FLOAT),
+            helper.make_node("Relu", ["/Cast_output_0"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("input_0", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    converted = openvino.convert_model(tmp_path / "m.onnx")
+    converted.outputs[0].get_tensor().add_names({"a_second_name"})
+    openvino.save_model(converted, tmp_path / "m.xml", compress_to_fp16=False)
+    return tmp_path / "m.xml"
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ((), ["input_0", "y"]),
+        (("/Cast_output_0",), ["/Cast_output_0", "y"]),
+        (("a_second_name", "input_0"), ["input_0", "a_second_name"]),
+    ],
+)
+def test_of_several_names_a_tensor_has_the_one_that_its_file_had(tmp_path, asked, names):
+    """Which the converter shows; any other one may be asked for."""
+    path = several_names(tmp_path)
+    signature = signature_of(read_model(path), path, asked)
+    assert [spec.name for spec in (*signature.inputs, *signature.outputs)] == names
+
+
 @pytest.mark.parametrize(
     ("element", "named"),
     [(TensorProto.DOUBLE, "FP64"), (TensorProto.UINT64, "UINT64"), (TensorProto.STRING, "BYTES")],

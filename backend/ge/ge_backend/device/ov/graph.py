@@ -88,7 +88,9 @@ class OpenVinoGraph(Graph):
         # Weights outside the file are read from where they lie, whenever it is compiled.
         compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
         self._model: Any = read_model(self._path)
-        self.signature = signature_of(self._model, self._path)
+        asked = source.declared.signature
+        names = [spec.name for spec in (*asked.inputs, *asked.outputs)]
+        self.signature = signature_of(self._model, self._path, names)
         self._passed = passed_inputs(self._model)
         self._ranges = index_ranges(self._model)
         states = [variable.info.variable_id for variable in self._model.get_variables()]

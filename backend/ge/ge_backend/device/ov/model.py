@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +137,18 @@ def shared(array: Array, kind: Any) -> Any:
     return openvino.Tensor(array, shared_memory=True)
 
 
-def signature_of(model: Any, path: Path) -> Signature:
+def signature_of(model: Any, path: Path, asked: Collection[str] = ()) -> Signature:
     """Return inputs and outputs. An `.xml` does not name its dimensions; `axes.<tensor>` does.
 
     Those that it bounds get a name of their own, under which the bounds are.
 
     Inputs of an `.onnx` have its names: where an operator that does nothing reads one, OpenVINO
     names it after the result. A tensor without a name is `input_0`, `output_0` and so on.
+
+    Args:
+        model: as `read_model` returns it.
+        path: of its file.
+        asked: names that go before others where an `.xml` has several for one tensor.
 
     Raises:
         ModelError: a tensor is of a type that Triton does not carry, or of any rank.
@@ -152,8 +157,9 @@ def signature_of(model: Any, path: Path) -> Signature:
     _check_exact(model, path)
     onnx = path.suffix == ".onnx"
     axes = onnx_axes(path) if onnx else {}
-    inputs = onnx_inputs(path) if onnx else _names(model.inputs, "input", axes)
-    outputs = _names(model.outputs, "output", axes)
+    known = axes if onnx else asked
+    inputs = onnx_inputs(path) if onnx else _names(model.inputs, "input", known)
+    outputs = _names(model.outputs, "output", known)
     specs = tuple(
         _spec(name, port, axes, path) for name, port in zip(inputs, model.inputs, strict=True)
     )
@@ -193,10 +199,21 @@ def cause(error: BaseException) -> str:
     return " ".join(told[:TOLD] or lines[:1]) or type(error).__name__
 
 
-def _names(ports: Iterable[Any], unnamed: str, axes: Axes) -> list[str]:
-    """Return the name of each: of several the one that the ONNX file has, if there is one."""
-    several = [sorted(port.get_names(), key=lambda one: (one not in axes, one)) for port in ports]
-    return [names[0] if names else f"{unnamed}_{at}" for at, names in enumerate(several)]
+def _names(ports: Iterable[Any], unnamed: str, known: Collection[str]) -> list[str]:
+    """Return the name of each: of several one that is known, else its operator's own.
+
+    That is the name in the file which an `.xml` was converted from.
+    """
+    return [_name(port, f"{unnamed}_{at}", known) for at, port in enumerate(ports)]
+
+
+def _name(port: Any, otherwise: str, known: Collection[str]) -> str:
+    operator = port.get_node()
+    if operator.get_type_name() == "Result":
+        operator = operator.input_value(0).get_node()
+    own = operator.get_friendly_name()
+    ordered = sorted(port.get_names(), key=lambda one: (one not in known, one != own, one))
+    return ordered[0] if ordered else otherwise
 
 
 def _check_exact(model: Any, path: Path) -> None:
