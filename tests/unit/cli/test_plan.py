@@ -167,6 +167,47 @@ def test_a_load_is_planned_for_one_model(repository, ge_backend):
     assert (code, found["model"], found["replicas"]) == (0, "small", 1)
 
 
+IMAGES = """\
+backend: "ge"
+max_batch_size: {rows}
+parameters {{ key: "device" value {{ string_value: "null" }} }}
+"""
+
+
+def images(folder, rows, dims):
+    """Write a model of inputs with these dims to a repository."""
+    model = folder / "images"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(IMAGES.format(rows=rows))
+    x = {"name": "x", "dtype": "FP32", "dims": ["batch", *dims]}
+    y = {"name": "y", "dtype": "FP32", "dims": ["batch"]}
+    (model / "1" / "model.null").write_text(json.dumps({"inputs": [x], "outputs": [y]}))
+    return folder
+
+
+def test_sizes_that_only_requests_tell_are_a_guess(tmp_path, cache, ge_backend):
+    """A large image takes more than what was run, which the plan says."""
+    folder = images(tmp_path, 8, [3, "height", "width"])
+    out = ge_backend("plan", folder)[1]
+    guess = "images: its workspace is that of one size, a guess (height 16, width 16)"
+    assert guess in out
+    found = planned(ge_backend, folder)[1]["devices"]["null"]["models"]["images"]
+    assert found["guessed"] == {"height": 16, "width": 16}
+    out = ge_backend("plan", folder, "--load", "10", "--p99", "1000")[1]
+    assert "(height 16, width 16 is a guess, larger requests take longer)" in out
+
+
+def test_a_model_of_one_size_has_no_largest_one(tmp_path, cache, ge_backend):
+    """Nor does one that does not batch run several requests together."""
+    folder = images(tmp_path / "one", 8, [3, 4, 4])
+    assert "guess" not in ge_backend("plan", folder)[1]
+    out = ge_backend("plan", folder, "--load", "10", "--p99", "1000")[1]
+    assert "(all requests have one size)" in out
+    folder = images(tmp_path / "alone", 0, [3, 4, 4])
+    out = ge_backend("plan", folder, "--load", "10", "--p99", "1000")[1]
+    assert "and none runs beside it" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

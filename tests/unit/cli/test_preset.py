@@ -175,6 +175,11 @@ TWO_AXES = HEAD + (
     'input { name: "x" data_type: TYPE_FP32 dims: [ -1, -1, 3 ] allow_ragged_batch: true }\n'
     'parameters { key: "buckets.height" value { string_value: "16" } }\n'
 )
+DECLARED = 'input { name: "x" data_type: TYPE_FP32 dims: [ %s ] }\n'
+DECLARED += 'output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }\n'
+FIXED = HEAD + "max_batch_size: 8\ndynamic_batching { }\n" + DECLARED % "3, 224, 224"
+UNPADDED = HEAD + "max_batch_size: 8\ndynamic_batching { }\n" + DECLARED % "3, -1, -1"
+ALONE = HEAD + DECLARED % "3, -1, -1"
 LISTED = HEAD + 'parameters { key: "buckets" value { string_value: "file:b.txt" } }\n'
 
 
@@ -188,6 +193,9 @@ LISTED = HEAD + 'parameters { key: "buckets" value { string_value: "file:b.txt" 
         (LONG_TEXTS, {"max_elements"}, "2048 elements, more than 1024"),
         (TWO_AXES, {"max_elements"}, "8192 elements, more than 1024"),
         (LISTED, {"max_elements"}, "listed whole"),
+        (FIXED, {"max_elements"}, "no size of the model is padded"),
+        (UNPADDED, {"max_elements"}, "no size of the model is padded"),
+        (ALONE, {"max_elements"}, "max_batch_size is 0"),
     ],
 )
 def test_what_does_not_apply_is_left_out_and_said(written, ge_backend, config, left_out, why):
@@ -201,6 +209,21 @@ def test_what_does_not_apply_is_left_out_and_said(written, ge_backend, config, l
     before = values_in(text_format.Parse(config, model_config_pb2.ModelConfig()))
     expected = {key: before[key] if key in left_out else of("low_latency")[key] for key in KEYS}
     assert values_in(read(folder)) == expected
+
+
+WORDS = HEAD + BATCHED.replace("FP32 dims: [ -1 ]", "INT64 dims: [ -1 ]")
+SOUND = HEAD + BATCHED + 'parameters { key: "max_length" value { string_value: "512" } }\n'
+
+
+@pytest.mark.parametrize(
+    ("config", "noted"),
+    [(HEAD + BATCHED, True), (HEAD, True), (WORDS, False), (SOUND, False)],
+)
+def test_what_a_limit_on_elements_means_for_wide_inputs_is_said(written, ge_backend, config, noted):
+    """Where config.pbtxt does not tell how long rows of real numbers are, or that they are words."""
+    out = ge_backend("preset", written(config), "low_latency")[1]
+    note = "note: max_elements: rows of more than 1024 elements, as images and sounds have, run one"
+    assert (note in out) == noted
 
 
 def test_a_queue_policy_of_the_host_is_pointed_out(written, ge_backend):

@@ -99,6 +99,28 @@ def test_an_engine_that_runs_any_shape_is_told_apart(model, trace, ge_backend):
     assert "note: here this engine runs any shape" in out
 
 
+ALONE = """\
+backend: "ge"
+max_batch_size: 0
+parameters { key: "device" value { string_value: "null" } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "dims", "said"),
+    [
+        (TWO_AXES, ("batch", 3), "every size of its inputs is fixed"),
+        (ALONE, ("batch", "length"), "it does not batch (max_batch_size: 0)"),
+        (TWO_AXES, ("batch", "length"), "mark an input allow_ragged_batch"),
+    ],
+)
+def test_why_nothing_is_padded_is_said(model, trace, ge_backend, config, dims, said):
+    """Only where lengths may differ in a batch is there something to mark."""
+    folder = model(static_shapes=False, config=config, dims=dims)
+    err = ge_backend("tune", folder, "--trace", trace("5\n"))[2]
+    assert f"pads no axis, so it has no sizes to tune; {said}" in err
+
+
 def test_apply_changes_one_parameter(recorded, ge_backend):
     """Comments stay; a second time there is nothing to change; the model then has the sizes."""
     file = recorded / "config.pbtxt"

@@ -89,10 +89,7 @@ def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuni
     axes = model.layout.axes
     name = model.config.name
     if not axes or model.layout.concatenated:
-        raise ConfigError(
-            f"model {name!r} pads no axis, so it has no sizes to tune; mark an input "
-            "allow_ragged_batch in config.pbtxt if its requests may differ in length"
-        )
+        raise ConfigError(f"model {name!r} pads no axis, so it has no sizes to tune; {_why(model)}")
     traffic = _recorded(model) if trace is None else read_trace(trace, axes)
     kept = {axis: up_to(traffic[axis], model.layout.limits.get(axis)) for axis in axes}
     empty = [axis for axis in axes if not kept[axis].total]
@@ -115,6 +112,22 @@ def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuni
             for axis in axes
         ),
     )
+
+
+def _why(model: ShapedModel) -> str:
+    """Return why a model pads no axis, and what would change that."""
+    layout = model.layout
+    if layout.concatenated:
+        return "its requests are concatenated"
+    if not layout.matched:
+        return "every size of its inputs is fixed by the file or by config.pbtxt"
+    any_shape = not (model.session.static_shapes or model.session.bucketed)
+    if any_shape and model.config.max_batch_size <= 1:
+        return (
+            f"it does not batch (max_batch_size: {model.config.max_batch_size}) and its engine "
+            "runs any shape, so each request runs at its own size"
+        )
+    return "mark an input allow_ragged_batch in config.pbtxt if its requests may differ in length"
 
 
 def _check_applicable(model: ShapedModel, asked: Mapping[str, str]) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "bucket_shapes",
     "describe_bucket",
     "first_cost",
+    "guessed_sizes",
     "prepare_bucket",
     "run_bucket",
     "warm_up",
@@ -199,6 +200,16 @@ def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
             for item in layout.inputs
         ),
     )
+
+
+def guessed_sizes(layout: Layout) -> dict[str, int]:
+    """Return at which sizes free axes are measured that are neither padded nor fixed, by name.
+
+    Requests have others, as images and sounds do, and with larger ones runs take longer and more
+    memory.
+    """
+    free = (name for name in layout.matched if name not in layout.sizes)
+    return {name: _modest(layout, name) for name in free if layout.matched_size}
 
 
 def _modest(layout: Layout, name: str) -> int:

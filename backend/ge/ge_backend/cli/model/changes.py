@@ -80,7 +80,12 @@ def changes_of(preset: Preset, document: Mapping[str, Any], config: ModelConfig)
             left_out[key] = obstacle
         else:
             made.append(Change(key=key, before=before, after=choice.value, why=choice.why))
-    return Changes(made=tuple(made), left_out=left_out, notes=stalling(document))
+    notes = stalling(document)
+    if any(
+        change.key == "max_elements" and change.after != DEFAULTS[change.key] for change in made
+    ):
+        notes += _of_elements(preset.choices["max_elements"].value, document, config)
+    return Changes(made=tuple(made), left_out=left_out, notes=notes)
 
 
 def _present(key: str, document: Mapping[str, Any], config: ModelConfig) -> str:
@@ -118,8 +123,34 @@ def _obstacle(key: str, value: str, document: Mapping[str, Any], config: ModelCo
     if key == BATCHING_DELAY and "static_model" in document.get("parameters", {}):
         return "the parameter static_model excludes dynamic_batching"
     if key == "max_elements" and value != DEFAULTS[key]:
-        return _too_few_elements(int(value), config)
+        return _uncounted(config) or _too_few_elements(int(value), config)
     return ""
+
+
+def _uncounted(config: ModelConfig) -> str:
+    """Return why there are no elements to count: rows times padded sizes; "" where there may be."""
+    if not (config.inputs and config.outputs):
+        return ""  # completed when the model is loaded
+    if config.max_batch_size <= 1:
+        return f"max_batch_size is {config.max_batch_size}, and it only bounds runs of several rows"
+    free = any(-1 in item.graph_dims for item in config.inputs)
+    padded = config.placement.kind != "cpu" or any(item.ragged for item in config.inputs)
+    if free and padded:
+        return ""
+    return "no size of the model is padded, so that every row counts as one element"
+
+
+def _of_elements(value: str, document: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]:
+    """Return what to know of a limit on elements where config.pbtxt does not tell how many."""
+    told = config.buckets or "max_length" in document.get("parameters", {})
+    whole = all(item.dtype.numpy.kind in "iu" for item in config.inputs if item.ragged)
+    if config.inputs and (told or whole):
+        return ()
+    note = (
+        f"max_elements: rows of more than {value} elements, as images and sounds have, run one by "
+        "one; where no size is padded it changes nothing"
+    )
+    return (note,)
 
 
 def _too_few_elements(most: int, config: ModelConfig) -> str:

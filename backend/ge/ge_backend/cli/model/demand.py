@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ge_backend.buckets.grid import Bucket, largest_buckets
@@ -26,7 +27,7 @@ from ge_backend.layout.layout import Layout, TensorLayout
 from ge_backend.serving.generation import check_generation, draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
 from ge_backend.warmup.shaped import ShapedModel
-from ge_backend.warmup.warmup import bucket_shapes, prepare_bucket
+from ge_backend.warmup.warmup import bucket_shapes, guessed_sizes, prepare_bucket
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
 
@@ -46,6 +47,7 @@ class Demand:
         cache_bytes: of the keys and values of a model that generates text.
         run_ns: how long such a run takes.
         memory_bytes: of the device, in all.
+        guessed: the sizes of free axes at which such a run was made, where only requests tell them.
     """
 
     model: str
@@ -56,6 +58,7 @@ class Demand:
     run_ns: int
     memory_bytes: int
     cache_bytes: int = 0
+    guessed: Mapping[str, int] = field(default_factory=dict)
 
 
 def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) -> Demand:
@@ -84,6 +87,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
             workspace_bytes=max((one.workspace_bytes for one in prepared), default=0),
             run_ns=max((one.cost_ns for one in prepared), default=0),
             memory_bytes=model.session.inspect().total_bytes,
+            guessed=guessed_sizes(model.layout),
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.traffic.traffic import REQUEST_ROWS
 from ge_backend.warmup.measure import cost_model, known_costs, measured_anew
 from ge_backend.warmup.shaped import ShapedModel
+from ge_backend.warmup.warmup import guessed_sizes
 
 __all__ = ["LoadPlan", "load_text", "plan_load"]
 
@@ -40,6 +41,8 @@ class LoadPlan:
         together_s: that many.
         from_traffic: sizes are those of recorded requests, not the largest ones.
         replicas: the fewest that do; `found` is how it is with them, `fewer` with one less.
+        largest: the size of each padded axis in the largest bucket.
+        guessed: the sizes of free axes at which runs were measured, where only requests tell them.
     """
 
     model: str
@@ -53,6 +56,8 @@ class LoadPlan:
     replicas: int
     found: Forecast
     fewer: Forecast | None
+    largest: Mapping[str, int] = field(default_factory=dict)
+    guessed: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_load(
@@ -101,24 +106,46 @@ def plan_load(
             replicas=replicas,
             found=found,
             fewer=load(replicas - 1) if replicas > 1 else None,
+            largest=_largest(model),
+            guessed=guessed_sizes(model.layout),
         )
 
 
 def load_text(planned: LoadPlan) -> list[str]:
     """Return it for people."""
-    sizes = "sizes as recorded" if planned.from_traffic else "the largest size: none is recorded"
     wish = f"{planned.rate:g} requests/s, 99 of 100 within {planned.p99_s * 1e3:g} ms"
     alone, together = planned.alone_s * 1e3, planned.together_s * 1e3
-    runs = f"one alone takes {alone:.3g} ms, {planned.together} together {together:.3g} ms"
+    company = f"{planned.together} together {together:.3g} ms"
+    if planned.together == 1:
+        company = "and none runs beside it"
+    runs = f"one alone takes {alone:.3g} ms, {company}"
     lines = [
         f"{planned.model}: {wish}",
-        f"  {runs} ({sizes})",
+        f"  {runs} ({_sizes(planned)})",
         f"  replicas: {planned.replicas}",
         f"    with {planned.replicas}: {_line(planned.found)}",
     ]
     if planned.replicas > 1:
         lines.append(f"    with {planned.replicas - 1}: {_line(planned.fewer)}")
     return lines
+
+
+def _sizes(planned: LoadPlan) -> str:
+    """Return of which sizes the times are."""
+    largest = ", ".join(f"{name} {size}" for name, size in planned.largest.items())
+    guessed = ", ".join(f"{name} {size}" for name, size in planned.guessed.items())
+    known = "sizes as recorded"
+    if not planned.from_traffic:
+        known = f"the largest bucket, {largest}: no size is recorded" if largest else ""
+    if guessed:
+        guess = f"{guessed} is a guess, larger requests take longer"
+        return f"{known}; {guess}" if planned.largest else guess
+    return known or "all requests have one size"
+
+
+def _largest(model: ShapedModel) -> dict[str, int]:
+    sizes = [max(column) for column in zip(*model.grid.entries, strict=True)]
+    return dict(zip(model.layout.axes, sizes[1:], strict=True))
 
 
 def _line(found: Forecast | None) -> str:

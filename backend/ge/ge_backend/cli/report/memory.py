@@ -136,6 +136,7 @@ def _device_lines(memory: DevicePlan) -> list[str]:
         f"{memory.device}: {count} model{'s' * (count != 1)}, {pool}",
         *_table(memory),
         *_sums(memory),
+        *_guesses(memory),
         *_complaints(memory),
     ]
 
@@ -193,6 +194,17 @@ def _sums(memory: DevicePlan) -> list[str]:
     ]
 
 
+def _guesses(memory: DevicePlan) -> list[str]:
+    """Return a line for each model whose requests may be larger than what was run."""
+    return [
+        f"{demand.model}: its workspace is that of one size, a guess ("
+        + ", ".join(f"{name} {size}" for name, size in demand.guessed.items())
+        + "); requests that are larger there take more"
+        for demand in memory.demands
+        if demand.guessed
+    ]
+
+
 def _complaints(memory: DevicePlan) -> list[str]:
     lines = [
         f"does not fit: {shortage.holder} needs {format_bytes(shortage.needed_bytes)} of workspace,"
@@ -247,6 +259,7 @@ def _model_json(demand: Demand, plan: MemoryPlan) -> dict[str, Any]:
         "cache_bytes": demand.cache_bytes,
         "workspace_bytes": demand.workspace_bytes,
         "run_ns": demand.run_ns,
+        "guessed": dict(demand.guessed),
         "range": None if place is None else (place.offset, place.end),
         "waits_for": plan.waits_for(demand.model),
     }

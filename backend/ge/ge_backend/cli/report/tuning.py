@@ -118,7 +118,7 @@ def _axis_lines(proposal: Proposal, *, measured: bool) -> list[str]:
         f"{proposal.traffic.largest}, {mean:.1f} on average"
     )
     if proposal.beyond:
-        title += f"; {proposal.beyond:.1%} are beyond the largest bucket"
+        title += f"; {proposal.beyond:.1%} are beyond the largest bucket, and count as not padded"
     unit = "us/row" if measured else "cost/row"
     header = ("", "sizes", "padding", "elements/row", unit, "saved", "boundaries")
     others = sorted([proposal.best, *proposal.others], key=lambda option: len(option.boundaries))
