@@ -96,5 +96,5 @@ def check_nothing_dropped(path: Path) -> None:
         if left_out:
             raise Unsupported(
                 f"{path}: OpenVINO leaves out {left_out} of the {node.operator} {node.name!r}; "
-                "set the parameter 'engine' to 'onnxruntime'"
+                "set the parameter 'engine' to 'onnxruntime', with precision 'origin'"
             )
