@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 import tritonclient.grpc as grpcclient
 from onnx import helper
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.utils import np_to_triton_dtype
 
 from builders import engine_faults as faults
 from builders.graphs import masked_mean, parameters, write_model
@@ -55,9 +55,7 @@ def server(triton_server, tmp_path_factory):
         write_model(models, f"rotary_{way}", parameters(**how), faults.rotary())
         write_model(models, f"resize_{way}", parameters(**how), antialiased())
         write_model(models, f"mean_{way}", parameters(**how), masked_mean())
-    return triton_server(
-        models, arguments=("--exit-on-error=false", "--strict-readiness=false")
-    )
+    return triton_server(models, arguments=("--exit-on-error=false", "--strict-readiness=false"))
 
 
 def infer(client, model, output, **arrays):
