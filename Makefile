@@ -30,7 +30,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-all test-server wheels bench bench-quick trust demo serve image wheel clean
+.PHONY: help setup check fix test test-all test-server wheels bench bench-quick trust findings demo serve image wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ trust: $(VENV)/.test ## let things go wrong under load, and print what became of
 	$(RUN) -m benchmarks.trust --soak 120 $(ARGS)
 	$(RUN) -m pytest -q tests/contract/test_npu_faults.py
 	GE_HOSTILE_MESSAGES=20000 $(RUN) -m pytest -q tests/unit/executor/server/test_hostile.py
+
+findings: ## where libraries behave otherwise than one would guess, run again: ten minutes
+	PYTHON=$(PYTHON) findings/run.sh $(ARGS)
 
 demo: $(VENV)/.run ## a page of sentences through a real encoder on the real server
 	$(RUN) -m demo $(ARGS)

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Expected: `encode_document` of a folder with prompts {query, x}, no "document" and x as the default puts
+#   x's prompt before the text, as `encode` does.
+# Happens: it puts nothing: each folder has an empty prompt "document" of its own, which goes before the
+#   default. A server that applies the default prompt to every text embeds documents otherwise.
+# Versions: sentence-transformers 6.2.0, transformers 5.23.0, torch 2.13.0
+# Source: config_sentence_transformers.json as saved; SentenceTransformer.encode_document
+# Guess: missed ("the default prompt")
+. "$(dirname "$0")/lib.sh"
+packages sentence-transformers==6.2.0 transformers==5.23.0 torch==2.13.0 numpy==2.4.6
+python 2>/dev/null <<'PY'
+import json, pathlib, tempfile
+import numpy as np, torch
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, models as words, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+torch.manual_seed(0)
+tokens = ["[PAD]", "[UNK]", "a", "b", "c", "d"]
+tokenizer = Tokenizer(words.WordLevel({token: i for i, token in enumerate(tokens)}, "[UNK]"))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+made, folder = tempfile.mkdtemp(), pathlib.Path(tempfile.mkdtemp())
+PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(made)
+BertModel(BertConfig(vocab_size=6, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                     intermediate_size=32, max_position_embeddings=16)).save_pretrained(made)
+SentenceTransformer(made).save_pretrained(str(folder))
+settings = folder / "config_sentence_transformers.json"
+saved = json.loads(settings.read_text())
+print("prompts as saved:", saved["prompts"])
+plain = SentenceTransformer(str(folder))
+settings.write_text(json.dumps({**saved, "prompts": {"query": "a ", "x": "b "}, "default_prompt_name": "x"}))
+model = SentenceTransformer(str(folder))
+same = lambda first, text: bool(np.allclose(first, plain.encode(text), atol=1e-6))
+seen = {"encode": same(model.encode("c"), "b c"), "encode_query": same(model.encode_query("c"), "a c"),
+        "encode_document, default": same(model.encode_document("c"), "b c"),
+        "encode_document, bare": same(model.encode_document("c"), "c")}
+print(seen)
+raise SystemExit(list(seen.values()) != [True, True, False, True])
+PY
