@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 WORDS = ("rain", "snow", "wind", "match", "goal", "team", "bread", "soup")
@@ -20,6 +21,7 @@ def write_checkpoint(
     folder: Path,
     *,
     classifier: bool = False,
+    labels: Sequence[str] = LABELS,
     vocabulary: int = 200,
     kind: str = "Bert",
     task: str = "Model",
@@ -35,8 +37,8 @@ def write_checkpoint(
     shape |= {"num_key_value_heads": 1, "head_dim": 8} if kind == "Qwen3" else {}
     config = getattr(transformers, f"{kind}Config")(vocab_size=vocabulary, **shape)
     if classifier:
-        config.id2label = dict(enumerate(LABELS))
-        config.label2id = {label: number for number, label in enumerate(LABELS)}
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: number for number, label in enumerate(labels)}
     task = "ForSequenceClassification" if classifier else task
     getattr(transformers, f"{kind}{task}")(config).eval().save_pretrained(folder)
     write_words(folder)

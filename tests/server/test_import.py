@@ -1,6 +1,8 @@
 """An imported encoder answers texts, on the real server, as its own library does."""
 
+import json
 import shutil
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -18,9 +20,15 @@ from builders.checkpoints import (
     write_words,
 )
 from ge_backend.cli.main import main
+from ge_backend.openai.front import OpenAIFront
+from ge_backend.openai.options import FrontOptions
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 
+FUSED = """backend: "ge"
+instance_group [ { kind: KIND_CPU } ]
+parameters { key: "fuse" value: { string_value: "ranker" } }
+"""
 TEXTS = ("rain and wind", "Goal!", "bread with soup " * 30, "", " \tRAIN snow\n")
 
 
@@ -94,6 +102,47 @@ def test_pairs_of_texts_are_scored_as_transformers_scores_them(triton_server, tm
             expected = model(**encoded).logits[0].numpy()
         np.testing.assert_allclose(row, expected, atol=1e-5)
     assert found.shape == (len(documents), len(LABELS))
+
+
+@pytest.mark.parametrize("packed", [[], ["--packed"]], ids=["exported", "packed"])
+@pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
+def test_a_ranker_ranks_documents_by_the_api(triton_server, tmp_path, packed, activation):
+    """Its scores go through what its folder says, also where its steps run inside one model."""
+    import torch
+    import transformers
+
+    folder = write_checkpoint(tmp_path / "ranker", classifier=True, labels=["relevant"])
+    config = json.loads((folder / "config.json").read_text())
+    config["sentence_transformers"] = {"activation_fn": f"torch.nn.modules.{activation}"}
+    (folder / "config.json").write_text(json.dumps(config))
+    models = tmp_path / "models"
+    assert main(["import", str(folder), "--into", str(models), "--pairs", *packed]) == 0
+    (models / "fused" / "1").mkdir(parents=True)
+    said = (models / "ranker" / "config.pbtxt").read_text()
+    own = said[said.index("parameters") :] if "parameters" in said else ""
+    (models / "fused" / "config.pbtxt").write_text(f"{FUSED}{own}")
+    server = triton_server(models)
+    documents = ["snow", "match goal team", "soup and bread " * 20, ""]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    with torch.inference_mode():
+        pairs = [["Rain or wind"] * len(documents), documents]
+        encoded = tokenizer(*pairs, truncation=True, padding=True, return_tensors="pt")
+        truth = getattr(torch.nn, activation)()(model(**encoded).logits[:, 0]).numpy()
+    with OpenAIFront(FrontOptions(url=server.grpc, repositories=(models,), port=0)) as front:
+        for name in ("ranker", "fused"):
+            body = {"model": name, "query": "Rain or wind", "documents": documents}
+            request = urllib.request.Request(
+                f"{front.url}/v1/rerank",
+                json.dumps(body).encode(),
+                {"Content-Type": "application/json"},
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                told = json.load(answer)
+            assert [each["index"] for each in told["results"]] == np.argsort(-truth).tolist()
+            scores = [each["relevance_score"] for each in told["results"]]
+            np.testing.assert_allclose(scores, sorted(truth, reverse=True), atol=1e-5)
+            assert told["usage"]["total_tokens"] == int(encoded["attention_mask"].sum())
 
 
 @pytest.mark.parametrize(

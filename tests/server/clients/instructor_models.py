@@ -19,7 +19,8 @@ for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
         model="smollm2",
         response_model=Item,
         messages=[{"role": "user", "content": "Two apples."}],
-        max_tokens=60,
+        max_tokens=200,
+        temperature=0,
         max_retries=0,
     )
     assert isinstance(item, Item)
