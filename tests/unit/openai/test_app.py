@@ -114,14 +114,6 @@ def test_a_forced_tool_whose_name_is_no_unicode_is_refused():
     assert (status, answer["error"]["param"]) == (400, "tool_choice")
 
 
-def test_calls_are_read_where_the_client_has_tools():
-    """Without any, a text that looks like a call is the answer."""
-    asked = SimpleNamespace(forced=None, tools=())
-    assert app._reader(asked, app.ListedCalls) is None
-    asked.tools = ({"function": {"name": "t"}},)
-    assert app._reader(asked, app.ListedCalls) is app.ListedCalls
-
-
 def test_an_adapter_is_not_asked_for_by_two_names():
     """Neither of them is ignored, in a request that has two."""
     body = {"model": "m:pirate", "lora_name": "ninja", "prompt": "a"}

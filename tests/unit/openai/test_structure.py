@@ -4,9 +4,19 @@ import pytest
 
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_backend.device.preprocess.guide import open_guides
+from ge_backend.errors import InvalidRequest
 from ge_backend.generate.parameters import parse_parameters
 from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.structure import GUIDED, forced_calls, forced_name, read_response_format
+from ge_backend.openai.call_forms import LISTED, form_of
+from ge_backend.openai.schemas import Schema
+from ge_backend.openai.structure import (
+    FREE,
+    GUIDED,
+    call_or_format,
+    forced_name,
+    format_alone,
+    named_call,
+)
 
 TOOLS = [
     {"function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}},
@@ -38,18 +48,48 @@ COUNT = {
 }
 
 
-@pytest.fixture
-def begins(tmp_path):
-    """Return what tells whether an answer that keeps to sampling parameters can begin so."""
-    tokenizer = write_tokenizer(tmp_path)
-    compile_structure = open_guides(tmp_path / "tokenizer.json", VOCABULARY, (0,))
+def calls(tools, answer=None, form=LISTED, *, several=True):
+    return call_or_format(form, tools, answer, {}, several=several)
 
-    def check(sampling, text):
-        guide = compile_structure(parse_parameters(sampling).structure).fork()
-        ids = [token for letter in text for token in tokenizer.encode(letter).ids]
+
+def named(**schemas):
+    return [{"function": {"name": name, "parameters": each}} for name, each in schemas.items()]
+
+
+def closed(**properties):
+    return {"type": "object", "properties": properties, "required": [*properties]}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    return write_tokenizer(folder), open_guides(folder / "tokenizer.json", VOCABULARY, (0,))
+
+
+@pytest.fixture(scope="module")
+def begins(tokenizer):
+    """Return what tells whether an answer that keeps to a structure can begin so, or be so."""
+    encoded, compile_structure = tokenizer
+
+    def check(held, text, *, whole=False):
+        guide = compile_structure(parse_parameters(held.sampling).structure).fork()
+        ids = [token for letter in text for token in encoded.encode(letter).ids]
+        ids += [0] if whole else []
         return guide.fitting(ids) == len(ids)
 
     return check
+
+
+@pytest.fixture(scope="module")
+def told(tokenizer):
+    """Return what tells the error of a structure that cannot be compiled, as its client gets it."""
+
+    def tell(held):
+        with pytest.raises(InvalidRequest) as caught:
+            tokenizer[1](parse_parameters(held.sampling).structure)
+        return held.told(ApiError(str(caught.value)))
+
+    return tell
 
 
 def test_names_are_the_engines():
@@ -59,23 +99,6 @@ def test_names_are_the_engines():
     for name in GUIDED:
         structure = parse_parameters({name: written.get(name, "a")}).structure
         assert structure.kind.value == kinds.get(name, name)
-
-
-@pytest.mark.parametrize(
-    "sampling",
-    [
-        read_response_format({"type": "json_object"}),
-        forced_calls("weather", TOOLS, several=True),
-        forced_calls("time", TOOLS, several=True),
-        forced_calls("", TOOLS, several=True),
-        forced_calls("", TOOLS, several=False),
-    ],
-)
-def test_all_of_them_compile(sampling, tmp_path):
-    """What we make of a request is something that the engine can hold an answer to."""
-    write_tokenizer(tmp_path)
-    compile_structure = open_guides(tmp_path / "tokenizer.json", VOCABULARY, (0,))
-    assert not compile_structure(parse_parameters(sampling).structure).complete
 
 
 def test_a_choice_is_none_any_or_one():
@@ -90,13 +113,48 @@ def test_a_choice_is_none_any_or_one():
 @pytest.mark.parametrize("choice", ["required", {"function": {"name": "time"}}])
 def test_a_call_of_tools_without_names_is_refused(choice, tool):
     """With the field that is wrong."""
-    with pytest.raises(ApiError) as told:
+    with pytest.raises(ApiError) as caught:
         forced_name(choice, [*TOOLS, tool])
-    assert told.value.param == "tools"
+    assert caught.value.param == "tools"
 
 
-def named(**schemas):
-    return [{"function": {"name": name, "parameters": each}} for name, each in schemas.items()]
+def test_calls_are_one_or_several(begins):
+    """As the client allows it, and at least one."""
+    time = '{"name": "time", "arguments": {}}'
+    for several in (True, False):
+        held = calls(TOOLS, several=several)
+        assert not begins(held, "[]")
+        assert begins(held, f"[{time}]", whole=True)
+        assert begins(held, f"[{time}, {time}]", whole=True) is several
+        assert not begins(held, '[{"name": "day"')
+
+
+def test_an_answer_is_a_call_or_in_its_format(begins):
+    """Whichever the model begins; nothing else."""
+    answer = Schema(field="response_format", given={"enum": [{"t": 1}]})
+    for template, opened, closing in (
+        ("<tool_call>", "<tool_call>", "</tool_call>"),
+        ('"parameters": dictionary of', "", ""),
+        ("[TOOL_CALLS]", "[TOOL_CALLS] [", "]"),
+        ("<|tool_call|>", "<|tool_call|>[", "]"),
+    ):
+        form = form_of(template)
+        held = calls(TOOLS, answer, form)
+        key = "parameters" if not opened else "arguments"
+        call = f'{opened}{{"name": "time", "{key}": {{}}}}{closing}'
+        assert begins(held, call, whole=True)
+        assert begins(held, '{"t": 1}', whole=True)
+        assert not begins(held, '{"t": 2')
+        assert not begins(held, "so")
+        assert not begins(calls(TOOLS, None, form), '{"t"')
+
+
+def test_without_a_tool_that_can_be_called_there_is_the_format_alone(begins):
+    """As one of a server's own, which has no name here."""
+    answer = Schema(field="response_format", given={"enum": [1]})
+    held = calls([{"type": "web_search"}], answer)
+    assert begins(held, "1", whole=True)
+    assert not begins(held, "[")
 
 
 @pytest.mark.parametrize(
@@ -108,13 +166,14 @@ def named(**schemas):
         ("count", '{"who":7,"of":{"who":8,"of":{"who":9}}}', True),
         ("count", '{"who":7,"of":{"who":{', False),
         ("a/b~c %", '{"who":7}', True),
+        ('NAME ARGUMENTS \\"é\\\\', '{"who":7}', True),
     ],
 )
 def test_references_of_tools_lead_into_their_own_schema(begins, name, arguments, held_to):
     """Also recursive ones, and of tools whose definitions have the same name."""
-    tools = named(greet=GREET, count=COUNT, **{"a/b~c %": COUNT})
-    sampling = forced_calls("", tools, several=True)
-    assert begins(sampling, f'[{{"name":"{name}","arguments":{arguments}') is held_to
+    strange = {"a/b~c %": COUNT, 'NAME ARGUMENTS "é\\': COUNT}
+    held = calls(named(greet=GREET, count=COUNT, **strange))
+    assert begins(held, f'[{{"name":"{name}","arguments":{arguments}') is held_to
 
 
 INTEGER_A = {"properties": {"a": {"type": "integer"}}}
@@ -140,20 +199,11 @@ INTEGER_A = {"properties": {"a": {"type": "integer"}}}
 )
 def test_arguments_are_an_object_whatever_else_the_schema_allows(begins, schema):
     """Most tools do not say so: any other JSON would be no call, which was asked for."""
-    for name, before in (("f", ""), ("", '[{"name":"f","arguments":')):
-        sampling = forced_calls(name, named(f=schema), several=True)
-        assert begins(sampling, before + '{"a":1}')
-        assert schema is True or not begins(sampling, before + '{"a":"')
-        assert not any(begins(sampling, before + other) for other in ("7", '"', "null", "["))
-
-
-@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": ["array", "null"]}, [1], "{}"])
-@pytest.mark.parametrize("name", ["", "f"])
-def test_a_schema_of_no_object_is_refused(name, schema):
-    """Nothing could be a call of its tool."""
-    with pytest.raises(ApiError, match="parameters of 'f' have to be") as caught:
-        forced_calls(name, named(f=schema), several=True)
-    assert caught.value.param == "tools"
+    tools = named(f=schema)
+    for held, before in ((named_call("f", tools), ""), (calls(tools), '[{"name":"f","arguments":')):
+        assert begins(held, before + '{"a":1}')
+        assert schema is True or not begins(held, before + '{"a":"')
+        assert not any(begins(held, before + other) for other in ("7", '"', "null", "["))
 
 
 @pytest.mark.parametrize(
@@ -171,29 +221,45 @@ def test_a_schema_of_no_object_is_refused(name, schema):
         },
     ],
 )
-def test_only_references_are_rewritten(begins, schema):
-    """Neither values, nor what is called like a keyword, nor what has a base of its own."""
-    assert begins(forced_calls("", named(f=schema), several=True), '[{"name":"f","arguments":{')
+def test_schemas_keep_their_roots(begins, schema):
+    """Whatever they call their parts."""
+    assert begins(calls(named(f=schema)), '[{"name":"f","arguments":{')
 
 
-@pytest.mark.parametrize("reference", ["http://a/b", "other.json#/$defs/a", "#anchor"])
-def test_references_that_lead_elsewhere_stay(reference):
-    """Only those that begin at the schema's root know where that was."""
-    made = forced_calls("", named(f={"$ref": reference}), several=True)
-    assert made["guided_json"]["$defs"] == {"0": {"$ref": reference}}
+PATHS = closed(a={"type": "string", "format": "path", "maxLength": 3})
 
 
-def test_values_that_look_like_references_stay(begins):
-    """They are what the answer has to hold."""
-    sampling = forced_calls("", named(f={"const": {"$ref": "#/a"}}), several=True)
-    assert begins(sampling, '[{"name":"f","arguments":{"$ref":"#/a"}}]')
+def test_what_a_strict_schema_is_refused_for_is_told_by_its_field(told):
+    """The API's, not the engine's; of several tools the one that is wrong."""
+    tools = named(f=closed(), g=closed(), h=PATHS)
+    tools[2]["function"]["strict"] = True
+    place = "tools[2].function.parameters"
+    answer = Schema(field="response_format.json_schema.schema", given=PATHS, strict=True)
+    for held, param in (
+        (calls(tools), place),
+        (calls(tools, answer.__class__(field="x", given={})), place),
+        (named_call("h", tools), place),
+        (calls(tools[:2], answer), answer.field),
+        (format_alone(answer), answer.field),
+    ):
+        error = told(held)
+        assert str(error) == f"{param} cannot be compiled: Unknown format: path"
+        assert error.param == param
 
 
-def test_parameters_that_are_nested_too_deeply_are_refused():
-    """As JSON that is."""
-    deep = {}
-    for _ in range(5_000):
-        deep = {"not": deep}
-    with pytest.raises(ApiError, match="too deeply") as caught:
-        forced_calls("", named(f=deep), several=True)
-    assert caught.value.param == "tools"
+def test_a_schema_that_is_not_strict_is_kept_to_as_far_as_it_can_be(begins):
+    """One beside a strict one, too."""
+    tools = named(f=PATHS, g=closed())
+    tools[1]["function"]["strict"] = True
+    for held, before in ((calls(tools), '[{"name":"f","arguments":'), (named_call("f", tools), "")):
+        assert begins(held, before + '{"a": "b/c"}')
+        assert not begins(held, before + '{"a": "b/cd')
+
+
+def test_other_errors_are_told_as_they_are():
+    """What the engine says of something else, and of an answer that is free."""
+    error = ApiError("temperature is 9", param="temperature")
+    assert named_call("time", TOOLS).told(error) is error
+    assert FREE.told(error) is error
+    long = ApiError("guided_grammar is of 70000 letters; it has to be a text of 1 to 65536")
+    assert calls(TOOLS).told(long).param == "tools"

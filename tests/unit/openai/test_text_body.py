@@ -168,19 +168,17 @@ def test_a_choice_of_several_calls_is_a_switch(several):
     assert caught.value.param == "parallel_tool_calls"
 
 
-def test_a_forced_call_is_a_structure():
-    """Of the one tool's arguments, or of a list of calls; each tool has a schema."""
-    asked = chat(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "f"}})
-    assert (asked.forced, asked.sampling["guided_json"]) == ("f", SCHEMA)
-    asked = chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
-    schema = asked.sampling["guided_json"]
-    assert (asked.forced, schema["minItems"], schema["maxItems"]) == ("", 1, 1)
-    assert [one["properties"]["name"] for one in schema["items"]["anyOf"]] == [
-        {"const": "f"},
-        {"const": "g"},
-    ]
-    several = chat(tools=TOOLS, tool_choice="required").sampling["guided_json"]
-    assert "maxItems" not in several
+def test_a_tool_that_has_to_be_called_goes_before_the_format():
+    """Both may be asked for; a chat without tools to call has its format alone."""
+    wanted = {"response_format": {"type": "json_object"}}
+    for choice, forced in (
+        ({"type": "function", "function": {"name": "f"}}, "f"),
+        ("required", ""),
+        ("auto", None),
+        ("none", None),
+    ):
+        asked = chat(tools=TOOLS, tool_choice=choice, **wanted)
+        assert (asked.forced, asked.answer.field) == (forced, "response_format")
 
 
 @pytest.mark.parametrize(
@@ -190,10 +188,7 @@ def test_a_forced_call_is_a_structure():
         ({"tools": TOOLS, "tool_choice": "perhaps"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"function": {"name": "h"}}}, "tool_choice"),
         ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tools"),
-        (
-            {"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}},
-            "tool_choice",
-        ),
+        ({"tools": TOOLS, "tool_choice": "required", "guided_regex": "a"}, "tool_choice"),
         ({"response_format": {"type": "json_object"}, "guided_regex": "a"}, "response_format"),
         (
             {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
@@ -212,24 +207,23 @@ def test_structures_that_cannot_be(given, param):
 
 
 @pytest.mark.parametrize(
-    ("given", "sampling"),
-    [
-        ({"response_format": {"type": "text"}}, {}),
-        ({"response_format": {"type": "json_object"}}, {"guided_json": {"type": "object"}}),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": [1]}}}},
-            {"guided_json": {"enum": [1]}},
-        ),
-        ({"guided_choice": ["a"]}, {"guided_choice": ["a"]}),
-        ({"structured_outputs": {"regex": "a"}}, {"structured_outputs": {"regex": "a"}}),
-    ],
+    "given", [{"guided_choice": ["a"]}, {"structured_outputs": {"regex": "a"}}]
 )
 @pytest.mark.parametrize("read", [completion, chat])
-def test_formats_are_the_engines_structures(read, given, sampling):
-    """OpenAI's field and vLLM's own ones, of both kinds of completions."""
-    found = read(**given).sampling
+def test_vllms_formats_are_the_engines(read, given):
+    """As they are, of both kinds of completions."""
+    asked = read(**given)
     own = ("max_tokens", "add_special_tokens")
-    assert {name: value for name, value in found.items() if name not in own} == sampling
+    assert {name: value for name, value in asked.sampling.items() if name not in own} == given
+    assert asked.answer is None
+
+
+@pytest.mark.parametrize("read", [completion, chat])
+def test_openais_format_is_a_schema(read):
+    """Of both kinds of completions."""
+    assert read(response_format={"type": "text"}).answer is None
+    schema = {"type": "json_schema", "json_schema": {"schema": {"enum": [1]}}}
+    assert read(response_format=schema).answer.given == {"enum": [1]}
 
 
 @pytest.mark.parametrize(

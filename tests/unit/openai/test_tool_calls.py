@@ -2,17 +2,18 @@
 
 import json
 import time
+from functools import partial
 
 import pytest
 
+from ge_backend.openai.call_json import ToolCall
 from ge_backend.openai.tool_calls import (
     BareCalls,
     ListedCalls,
     NamedCall,
     Said,
     TaggedCalls,
-    ToolCall,
-    reader_for,
+    TrailingCalls,
 )
 
 F = ToolCall("f", '{"a": 1}')
@@ -21,6 +22,7 @@ TAG_F = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
 TAG_G = '<tool_call>{"arguments": {"b": "é"}, "name": "g"}</tool_call>'
 H = ToolCall("h", '{"a": "say </tool_call> \\"now\\" <tool_call>"}')
 TAG_H = f'<tool_call>{{"name": "h", "arguments": {H.arguments}}}</tool_call>'
+GRANITE, MISTRAL = partial(TrailingCalls, "<|tool_call|>"), partial(TrailingCalls, "[TOOL_CALLS]")
 BARE_F, BARE_G = '{"name": "f", "parameters": {"a": 1}}', '{"name": "g", "parameters": {"b": "é"}}'
 
 
@@ -70,6 +72,25 @@ def read(make, text, size):
         (BareCalls, '{"a": 1}', Said('{"a": 1}')),
         (BareCalls, "{", Said("{")),
         (BareCalls, "", Said()),
+        (BareCalls, f"<|python_tag|>{BARE_F}", Said("", (F,))),
+        (BareCalls, " <|python", Said(" <|python")),
+        (BareCalls, "<|python_tag|>f()", Said("<|python_tag|>f()")),
+        (TaggedCalls, f"<tool_call>[{BARE_F}, {BARE_G}]</tool_call>", Said("", (F, G))),
+        (TaggedCalls, "<tool_call>[]</tool_call>", Said("<tool_call>[]</tool_call>")),
+        (GRANITE, f"so <|tool_call|>[{BARE_F}, {BARE_G}]", Said("so", (F, G))),
+        (GRANITE, f"<|tool_call|>{BARE_F}", Said("", (F,))),
+        (GRANITE, "a <|tool", Said("a <|tool")),
+        (GRANITE, "a <|tool_call|>[{", Said("a <|tool_call|>[{")),
+        (GRANITE, "<|tool_call|>[]", Said("<|tool_call|>[]")),
+        (MISTRAL, f"[TOOL_CALLS] [{BARE_F}]\n", Said("", (F,))),
+        (MISTRAL, f"a[TOOL_CALLS]f[ARGS]{F.arguments}", Said("a", (F,))),
+        (
+            MISTRAL,
+            f"[TOOL_CALLS]f[CALL_ID]abcdefgh1[ARGS]{F.arguments}[TOOL_CALLS]g{G.arguments}",
+            Said("", (F, G)),
+        ),
+        (MISTRAL, "[TOOL_CALLS]f and", Said("[TOOL_CALLS]f and")),
+        (MISTRAL, "[TOOL_CALLS][f]", Said("[TOOL_CALLS][f]")),
         (ListedCalls, '[{"name": "f", "arguments": {"a": 1}}]', Said("", (F,))),
         (ListedCalls, '[{"name": "f", "arg', Said('[{"name": "f", "arg')),
         (
@@ -97,29 +118,55 @@ def test_text_is_told_at_once():
     assert [bare.take(piece).text for piece in (" ", "hello", "{")] == ["", " hello", "{"]
 
 
-@pytest.mark.parametrize(
-    ("template", "reader"),
-    [
-        ("{{ x }}<tool_call>{{ tool_call | tojson }}</tool_call>", TaggedCalls),
-        ("<tool_call>\n<function=f>", None),
-        (
-            'Respond in the format {"name": function name, "parameters": dictionary of',
-            BareCalls,
-        ),
-        ("{{ tools | tojson }}", None),
-    ],
-)
-def test_the_template_says_how_its_model_calls(template, reader):
-    """Where it is not known, text stays text."""
-    assert reader_for(template) is reader
-
-
 def test_arguments_are_json():
     """As OpenAI's clients read them."""
     assert json.loads(read(TaggedCalls, TAG_G, 3).calls[0].arguments) == {"b": "é"}
 
 
-AROUND = {TaggedCalls: "<tool_call>%s</tool_call>", ListedCalls: "[%s]", BareCalls: "%s"}
+AROUND = {
+    TaggedCalls: "<tool_call>%s</tool_call>",
+    GRANITE: "<|tool_call|>[%s]",
+    MISTRAL: "[TOOL_CALLS] [%s]",
+    ListedCalls: "[%s]",
+    BareCalls: "%s",
+}
+MARKED = [TaggedCalls, GRANITE, MISTRAL]
+
+
+@pytest.mark.parametrize("make", AROUND)
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ('"{\\"a\\": 1}"', '{"a": 1}'),
+        ('" {\\n\\"a\\": 1} "', '{\n"a": 1}'),
+        ('""', "{}"),
+        ("null", "{}"),
+    ],
+)
+def test_arguments_may_be_a_text_or_null(make, written, arguments):
+    """Granite 4 writes JSON as a text; a tool without arguments may get none."""
+    call = f'{{"name": "f", "arguments": {written}}}'
+    assert read(make, AROUND[make] % call, 5) == Said("", (ToolCall("f", arguments),))
+
+
+@pytest.mark.parametrize("make", AROUND)
+@pytest.mark.parametrize("written", ["[1]", "7", '"Paris"', '"[1]"', '"\\ud800{}"', "true"])
+def test_arguments_of_another_kind_are_told_where_tags_say_that_it_is_a_call(make, written):
+    """The client tells its model what is wrong with them; without tags it is an answer."""
+    text = AROUND[make] % f'{{"name": "f", "arguments": {written}}}'
+    told = Said("", (ToolCall("f", written),)) if make in MARKED else Said(text)
+    assert read(make, text, 5) == told
+
+
+@pytest.mark.parametrize("make", AROUND)
+def test_a_call_without_a_word_of_arguments_has_none(make):
+    """Where tags say that it is a call; one without a name is none."""
+    text = AROUND[make] % '{"name": "f"}'
+    told = Said("", (ToolCall("f", "{}"),)) if make in MARKED else Said(text)
+    assert read(make, text, 5) == told
+    for name in ("7", '""'):
+        text = AROUND[make] % f'{{"name": {name}, "arguments": {{}}}}'
+        assert read(make, text, 5) == Said(text)
 
 
 @pytest.mark.parametrize("make", AROUND)
@@ -158,7 +205,7 @@ def test_a_text_of_many_tags_is_read_in_time_that_grows_with_it():
         assert time.thread_time() - begun_s < 2
 
 
-@pytest.mark.parametrize("make", [TaggedCalls, ListedCalls, BareCalls])
+@pytest.mark.parametrize("make", AROUND)
 def test_half_a_pair_of_surrogates_stays_as_the_model_wrote_it(make):
     """An answer cannot hold it but as an escape; a name of a tool it is in none."""
     call = '{"name": "f", "arguments": {"b": "\\ud800é"}}'

@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import time
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from ge_backend.openai.access import check_key
 from ge_backend.openai.answer import TextAnswerWriter, event
 from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.calling import read_calling
 from ge_backend.openai.chat_template import Templates
 from ge_backend.openai.connected import ClientGoneError, merged, while_connected
 from ge_backend.openai.embedding_tokens import EmbeddingTokens
@@ -38,9 +39,9 @@ from ge_backend.openai.paths import (
     SCORE,
     no_such_path,
 )
-from ge_backend.openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
+from ge_backend.openai.structure import FREE, Held, format_alone
+from ge_backend.openai.text_body import ReplyForm, read_chat, read_completion
 from ge_backend.openai.text_call import Piece, TextCall
-from ge_backend.openai.tool_calls import ListedCalls, MakeReader, NamedCall
 from ge_backend.openai.triton import TritonConnection
 from ge_backend.openai.vector_endpoints import VectorEndpoints
 
@@ -165,8 +166,11 @@ class Endpoints:
         asked = read_completion(await self._incoming.body(request))
         model, adapter = await self._writer(asked.reply.model)
         form = CompletionForm(asked.reply.top)
-        calls = self._calls(asked.reply, model, asked.prompts, _adapted(asked.sampling, adapter))
-        return await self._written(request, asked.reply, form, calls)
+        held = format_alone(asked.answer) if asked.answer else FREE
+        sampling = _adapted({**asked.sampling, **held.sampling}, adapter)
+        calls = self._calls(asked.reply, model, asked.prompts, sampling)
+        with _telling(held):
+            return await self._written(request, asked.reply, form, calls)
 
     async def chat(self, request: Request) -> Response:
         """Write the next message of a chat."""
@@ -175,10 +179,12 @@ class Endpoints:
         model, adapter = await self._writer(asked.reply.model)
         template = self._templates.of(model)
         prompt = template.render(asked.messages, asked.tools)
-        reader = _reader(asked, template.calls)
-        form = ChatForm(asked.reply.top, reader, several=asked.several)
-        calls = self._calls(asked.reply, model, (prompt,), _adapted(asked.sampling, adapter))
-        return await self._written(request, asked.reply, form, calls)
+        calling = read_calling(asked, template)
+        form = ChatForm(asked.reply.top, calling.reader, several=asked.several)
+        wanted = {**asked.sampling, **calling.held.sampling, **calling.sampling}
+        calls = self._calls(asked.reply, model, (prompt,), _adapted(wanted, adapter))
+        with _telling(calling.held):
+            return await self._written(request, asked.reply, form, calls)
 
     async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
         """Return the language model that a name means, and the parameters that its adapter needs.
@@ -292,12 +298,13 @@ def _adapted(sampling: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any
     return adapted
 
 
-def _reader(asked: ChatBody, of_model: MakeReader | None) -> MakeReader | None:
-    """Return what reads calls out of the answer to a chat; None where it has none to read."""
-    if asked.forced is not None:
-        name = asked.forced
-        return (lambda: NamedCall(name)) if name else ListedCalls
-    return of_model if asked.tools else None
+@contextlib.contextmanager
+def _telling(held: Held) -> Iterator[None]:
+    """Tell an error of what holds an answer by the field of the request that asked for it."""
+    try:
+        yield
+    except ApiError as error:
+        raise held.told(error) from error
 
 
 async def _collect(pieces: Pieces, writer: TextAnswerWriter, samples: int) -> None:

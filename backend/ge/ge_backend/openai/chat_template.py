@@ -11,8 +11,9 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from ge_backend.config.model_folder import read_folder
 from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.call_forms import CallForm, form_of
 from ge_backend.openai.folders import find_folder
 from ge_backend.openai.messages import (
     Message,
@@ -32,11 +34,11 @@ from ge_backend.openai.messages import (
     with_nine_letter_ids,
     with_objects_as_arguments,
 )
-from ge_backend.openai.tool_calls import MakeReader, reader_for
 
-__all__ = ["ChatTemplate", "Templates", "template_files"]
+__all__ = ["AddedTokens", "ChatTemplate", "Templates", "template_files"]
 
 CONFIG = "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
@@ -45,9 +47,18 @@ NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
 
 
 def template_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint's folder that say what its chat template is."""
-    several = [path for name in (CONFIG, TEMPLATE) if (path := folder / name).is_file()]
+    """Return the files of a checkpoint's folder that its chat template is read from."""
+    names = (CONFIG, TEMPLATE, TOKENIZER)
+    several = [path for name in names if (path := folder / name).is_file()]
     return several + _others(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTokens:
+    """Tokens that were added to a vocabulary: number by text, and which are left out of texts."""
+
+    ids: Mapping[str, int]
+    special: frozenset[str]
 
 
 class ChatTemplate:
@@ -58,20 +69,21 @@ class ChatTemplate:
             of its own; variants may be files in `additional_chat_templates`.
 
     Attributes:
-        calls: reads the calls of tools of its model; None where their form is not known.
+        calls: how its model writes calls of tools; None where that is not known.
 
     Raises:
         ApiError: the folder has no template, or none that can be read.
     """
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._names: dict[str, str] = {}
-        self.calls: MakeReader | None = None
+        self.calls: CallForm | None = None
         try:
             config = _read_json(folder / CONFIG)
             texts = _templates(folder, config)
             whole = "".join(texts.values())
-            self.calls = reader_for(whole)
+            self.calls = form_of(whole)
             self._knows_developers = DEVELOPER in whole
             self._nine_letters = bool(NINE_LETTERS.search(whole))
             environment = _environment()
@@ -89,6 +101,18 @@ class ChatTemplate:
                 "chat_template in tokenizer_config.json; use /v1/completions",
                 code="no_chat_template",
             )
+
+    @cached_property
+    def tokens(self) -> AddedTokens:
+        """Tokens that were added to the vocabulary; none where the folder does not say."""
+        try:
+            found = _read_json(self._folder / TOKENIZER).get("added_tokens") or ()
+            return AddedTokens(
+                ids={one["content"]: one["id"] for one in found},
+                special=frozenset(one["content"] for one in found if one.get("special")),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ApiError(f"the model's {TOKENIZER} cannot be read: {error}") from error
 
     def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """Return the prompt that asks for the next message.

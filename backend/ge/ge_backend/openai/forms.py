@@ -6,9 +6,10 @@ import secrets
 from collections import Counter
 from typing import Any, Protocol
 
+from ge_backend.openai.call_json import ToolCall
 from ge_backend.openai.logprobs import chat_logprobs, completion_logprobs
 from ge_backend.openai.text_call import Piece
-from ge_backend.openai.tool_calls import CallReader, MakeReader, Said, ToolCall
+from ge_backend.openai.tool_calls import CallReader, MakeReader, Said
 
 __all__ = ["ChatForm", "CompletionForm", "Form"]
 

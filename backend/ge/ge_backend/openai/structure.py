@@ -1,47 +1,60 @@
-"""What an answer has to be: `response_format` and forced tool calls, as the engine's structures."""
+"""What an answer has to be: its format, calls of tools, or either, as the engine's structures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from ge_backend.device.language.json_schema import prepared
 from ge_backend.openai.api_error import ApiError
+from ge_backend.openai.call_forms import CallForm, call_rules
+from ge_backend.openai.schemas import Schema, tool_schemas
 
-__all__ = ["GUIDED", "forced_calls", "forced_name", "read_response_format"]
+__all__ = ["FREE", "GUIDED", "Held", "call_or_format", "forced_name", "format_alone", "named_call"]
 
 # The engine's own parameters; one of them at most.
 GUIDED = (
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar"),
     "structured_outputs",
 )
-_ANY_OBJECT = {"type": "object"}
-# Of a JSON schema: keywords that name schemas, and those that hold values and no schemas.
-# Source: JSON Schema, draft 2020-12; `definitions` is what `$defs` was called before.
-_NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
-_VALUES = {"const", "default", "enum", "examples"}
+# In the words of the engine's compiler: what failed, the line of a grammar, why, and an excerpt.
+_REFUSED = re.compile(
+    r"guided_(?:json|grammar) (?P<failed>cannot be compiled: )?"
+    r"(?:at (?P<line>\d+)\(\d+\): (?:failed to compile JSON schema: )?)?"
+    r"(?P<why>.*?)(?: +\d+ \| .*)?",
+    re.DOTALL,
+)
 
 
-def read_response_format(given: Any) -> dict[str, Any]:
-    """Return the sampling parameters that hold an answer to its format.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What holds an answer.
 
-    `strict` changes nothing: every schema is kept to, or refused.
-
-    Raises:
-        ApiError: it is none that OpenAI has.
+    Attributes:
+        sampling: parameters of the engine.
+        param: the field of the request that says what the answer has to be.
+        lines: fields of schemas, by the line of a grammar that has them.
     """
-    kind = given.get("type") if isinstance(given, dict) else None
-    if given is None or kind == "text":
-        return {}
-    if kind == "json_object":
-        return {"guided_json": _ANY_OBJECT}
-    described = given.get("json_schema") if kind == "json_schema" else None
-    if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
-        raise ApiError(
-            "response_format has to be {'type': 'text'}, {'type': 'json_object'}, or {'type': "
-            f"'json_schema', 'json_schema': {{'name': …, 'schema': {{…}}}}}}, got {given!r:.80}",
-            param="response_format",
-        )
-    return {"guided_json": described["schema"]}
+
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    param: str = ""
+    lines: Mapping[int, str] = field(default_factory=dict)
+
+    def told(self, error: ApiError) -> ApiError:
+        """Return an engine's error with the request's field in place of the engine's parameter."""
+        refused = _REFUSED.fullmatch(str(error)) if self.param else None
+        if not refused:
+            return error
+        name = self.lines.get(int(refused["line"] or 0), self.param)
+        message = f"{name} {refused['failed'] or ''}{refused['why']}"
+        return ApiError(message, status=error.status, param=name, code=error.code)
+
+
+# An answer that may be anything.
+FREE = Held()
 
 
 def forced_name(choice: Any, tools: Sequence[dict[str, Any]]) -> str | None:
@@ -62,8 +75,9 @@ def forced_name(choice: Any, tools: Sequence[dict[str, Any]]) -> str | None:
                 f"'function': {{'name': …}}}}, got {choice!r:.80}",
                 param="tool_choice",
             )
-    if name not in {"", *_schemas(tools)} or not tools:
-        known = ", ".join(_schemas(tools)) or "none"
+    names = _names(tools)
+    if name not in {"", *names} or not names:
+        known = ", ".join(names) or "none"
         raise ApiError(
             f"tool_choice asks for {name or 'a tool'}; the request's tools are: {known}",
             param="tool_choice",
@@ -71,81 +85,67 @@ def forced_name(choice: Any, tools: Sequence[dict[str, Any]]) -> str | None:
     return str(name)
 
 
-def forced_calls(name: str, tools: Sequence[dict[str, Any]], *, several: bool) -> dict[str, Any]:
-    """Return the sampling parameters that make an answer the call of a tool.
+def format_alone(answer: Schema) -> Held:
+    """Return what holds an answer to its format."""
+    return Held(sampling={"guided_json": answer.written}, param=answer.field)
 
-    Args:
-        name: the answer is its arguments; "": the answer is a list of names and arguments.
-        tools: as the client sent them.
-        several: that list may be longer than one.
+
+def named_call(name: str, tools: Sequence[dict[str, Any]]) -> Held:
+    """Return what makes an answer the arguments of a tool.
 
     Raises:
-        ApiError: a tool's schema is nested too deeply, or of something that is no object.
+        ApiError: its schema allows no object.
     """
-    schemas = {each: _of_an_object(each, schema) for each, schema in _schemas(tools).items()}
-    if name:
-        return {"guided_json": schemas[name] | _ANY_OBJECT}
-    # Numbers stand for the tools: a reference cannot hold every name as it is.
-    places = {each: f"#/$defs/{number}" for number, each in enumerate(schemas)}
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": each}, "arguments": {"$ref": place, **_ANY_OBJECT}},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for each, place in places.items()
+    return format_alone(tool_schemas(tools)[name])
+
+
+def call_or_format(
+    form: CallForm,
+    tools: Sequence[dict[str, Any]],
+    answer: Schema | None,
+    tokens: Mapping[str, int],
+    *,
+    several: bool,
+) -> Held:
+    """Return what makes an answer calls of tools, or what its format says.
+
+    Args:
+        form: how the model writes calls.
+        tools: as the client sent them.
+        answer: the format; None: it has to be calls.
+        tokens: as in `call_rules`.
+        several: an answer may have more than one call.
+
+    Raises:
+        ApiError: a tool's schema allows no object.
+    """
+    schemas = tool_schemas(tools)
+    if answer and not schemas:  # of no tool is known how it is called
+        return format_alone(answer)
+    lines = [
+        "start: calls" + (" | answer" if answer else ""),
+        *call_rules(form, list(schemas), tokens, several=several),
     ]
-    try:
-        moved = {str(n): _moved(schemas[each], at) for n, (each, at) in enumerate(places.items())}
-    except RecursionError as error:
-        raise ApiError("a tool's parameters are nested too deeply", param="tools") from error
-    most = {} if several else {"maxItems": 1}
-    listed = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most, "$defs": moved}
-    return {"guided_json": listed}
+    rules = {f"arguments_{number}": schema for number, schema in enumerate(schemas.values())}
+    rules |= {"answer": answer} if answer else {}
+    fields = dict(enumerate((schema.field for schema in rules.values()), len(lines) + 1))
+    lines += [f"{rule}: %json {_in_a_line(schema)}" for rule, schema in rules.items()]
+    return Held(
+        sampling={"guided_grammar": "\n".join(lines)},
+        param="response_format" if answer else "tools",
+        lines=fields,
+    )
 
 
-def _of_an_object(name: str, schema: Any) -> dict[str, Any]:
-    """Return a tool's schema, which has to allow objects; it need not say so."""
-    if schema is True:
-        return _ANY_OBJECT
-    kinds = schema.get("type", "object") if isinstance(schema, dict) else ()
-    if "object" not in (kinds if isinstance(kinds, (list, tuple)) else [kinds]):
-        raise ApiError(
-            f"the parameters of {name!r} have to be a JSON schema of an object, got {schema!r:.80}",
-            param="tools",
-        )
-    return dict(schema)
+def _in_a_line(schema: Schema) -> str:
+    return json.dumps(prepared(schema.written), ensure_ascii=False, separators=(",", ":"))
 
 
-def _moved(schema: Any, place: str) -> Any:
-    """Return a schema whose references lead where they did once its root stands at this place.
-
-    What has an `$id` is a root of its own: references in it stay.
-    """
-    if isinstance(schema, list):
-        return [_moved(each, place) for each in schema]
-    if not isinstance(schema, dict) or isinstance(schema.get("$id"), str):
-        return schema
-    return {key: _moved_keyword(key, value, place) for key, value in schema.items()}
-
-
-def _moved_keyword(key: str, value: Any, place: str) -> Any:
-    if key in _VALUES:
-        return value
-    if key in _NAMED and isinstance(value, dict):
-        return {name: _moved(each, place) for name, each in value.items()}
-    if key == "$ref" and isinstance(value, str) and f"{value}/".startswith("#/"):
-        return place + value.removeprefix("#")
-    return _moved(value, place)
-
-
-def _schemas(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema of each tool's arguments, by name."""
+def _names(tools: Sequence[dict[str, Any]]) -> list[str]:
     functions: list[Any] = [tool.get("function") for tool in tools]
     if not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in functions):
         raise ApiError(
             "tools has to be a list of {'type': 'function', 'function': {'name': …}}",
             param="tools",
         )
-    return {each["name"]: each.get("parameters") or _ANY_OBJECT for each in functions}
+    return [each["name"] for each in functions]

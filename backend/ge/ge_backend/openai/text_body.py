@@ -8,12 +8,8 @@ from typing import Any
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.fields import Fields, texts_or_tokens
 from ge_backend.openai.messages import Message, read_messages, read_tools
-from ge_backend.openai.structure import (
-    GUIDED,
-    forced_calls,
-    forced_name,
-    read_response_format,
-)
+from ge_backend.openai.schemas import Schema, read_response_format
+from ge_backend.openai.structure import GUIDED, forced_name
 
 __all__ = ["ChatBody", "CompletionBody", "ReplyForm", "read_chat", "read_completion"]
 
@@ -57,10 +53,11 @@ class ReplyForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionBody:
-    """A request for `/v1/completions`: prompts as text or tokens."""
+    """A request for `/v1/completions`: prompts as text or tokens, and the answers' format."""
 
     reply: ReplyForm
     prompts: tuple[str | tuple[int, ...], ...]
+    answer: Schema | None
     sampling: dict[str, Any]
 
 
@@ -72,6 +69,7 @@ class ChatBody:
         tools: for the chat template; none where the client wants no calls.
         forced: the tool that has to be called, "" if any of them; None: none has to.
         several: an answer may have more than one call.
+        answer: its format, where it calls no tool.
     """
 
     reply: ReplyForm
@@ -79,6 +77,7 @@ class ChatBody:
     tools: tuple[dict[str, Any], ...]
     forced: str | None
     several: bool
+    answer: Schema | None
     sampling: dict[str, Any]
 
 
@@ -97,7 +96,7 @@ def read_completion(block: bytes) -> CompletionBody:
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
     drawn = fields.whole("best_of", samples, MAX_PROMPTS) or samples
     limit = fields.take_all(("max_tokens",))
-    reply, sampling = _rest(fields, model, samples, top)
+    reply, answer, sampling = _rest(fields, model, samples, top)
     if drawn > samples:
         if reply.stream:
             raise ApiError(
@@ -106,7 +105,8 @@ def read_completion(block: bytes) -> CompletionBody:
                 param="best_of",
             )
         sampling["best_of"] = drawn
-    return CompletionBody(reply=reply, prompts=prompts, sampling={**sampling, **limit})
+    sampling |= limit
+    return CompletionBody(reply=reply, prompts=prompts, answer=answer, sampling=sampling)
 
 
 def read_chat(block: bytes) -> ChatBody:
@@ -135,16 +135,16 @@ def read_chat(block: bytes) -> ChatBody:
     fields.only("modalities", ["text"], why="answers are text")
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
     limits = fields.take_all(("max_completion_tokens", "max_tokens"))
-    reply, sampling = _rest(fields, model, samples, top)
+    reply, answer, sampling = _rest(fields, model, samples, top)
     if forced is not None:
-        call = forced_calls(forced, tools, several=several)
-        sampling = _with_structure(sampling, call, "tool_choice")
+        _check_alone(sampling, "tool_choice")
     return ChatBody(
         reply=reply,
         messages=messages,
         tools=() if choice == "none" else tools,
         forced=forced,
         several=several,
+        answer=answer,
         sampling={
             "add_special_tokens": False,
             **sampling,
@@ -155,12 +155,17 @@ def read_chat(block: bytes) -> ChatBody:
 
 def _rest(
     fields: Fields, model: str, samples: int, top: int | None
-) -> tuple[ReplyForm, dict[str, Any]]:
-    """Return what both kinds have: how to answer, and sampling parameters; no field is left."""
-    wanted = read_response_format(fields.take("response_format"))
+) -> tuple[ReplyForm, Schema | None, dict[str, Any]]:
+    """Return what both kinds have: how to answer, in which format, and sampling parameters.
+
+    No field is left.
+    """
+    answer = read_response_format(fields.take("response_format"))
     stream = fields.flag("stream")
     usage = _usage(fields, stream=stream)
-    sampling = _with_structure(fields.take_all(_SAMPLING), wanted, "response_format")
+    sampling = fields.take_all(_SAMPLING)
+    if answer is not None:
+        _check_alone(sampling, "response_format")
     if samples > 1:
         sampling["n"] = samples
     if top is not None:
@@ -168,7 +173,7 @@ def _rest(
     fields.take_all(_WITHOUT_EFFECT)
     fields.end()
     reply = ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage)
-    return reply, sampling
+    return reply, answer, sampling
 
 
 def _usage(fields: Fields, *, stream: bool) -> bool:
@@ -182,15 +187,11 @@ def _usage(fields: Fields, *, stream: bool) -> bool:
     return fields.flag("stream_options.include_usage")
 
 
-def _with_structure(
-    sampling: dict[str, Any], structure: dict[str, Any], param: str
-) -> dict[str, Any]:
-    """Return sampling parameters with what an answer has to be, which nothing else may say too."""
-    known = [name for name in GUIDED if name in sampling]
-    if structure and known:
+def _check_alone(sampling: dict[str, Any], param: str) -> None:
+    """See that nothing beside a field says what an answer has to be."""
+    if any(name in sampling for name in GUIDED):
         raise ApiError(
-            f"{param} says what the answer has to be, and so does another field (response_format "
-            f"or one of {', '.join(GUIDED)}); leave one out",
+            f"{param} says what the answer has to be, and so does one of {', '.join(GUIDED)}; "
+            "leave one out",
             param=param,
         )
-    return {**sampling, **structure}
