@@ -11,6 +11,16 @@ MODULES = sorted(p for p in PACKAGE.rglob("*.py") if p.name != "__init__.py")
 IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 # Tested by what they are for, not by a file of their own.
 ELSEWHERE = {
+    "assumptions/completion.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/findings.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/kept.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/lengths.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/made_up.py": "tests/unit/assumptions/test_comparison.py",
+    "assumptions/output_sizes.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/padding.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/rows.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/trial.py": "tests/unit/assumptions/test_served.py",
+    "assumptions/verdict.py": "tests/unit/assumptions/test_served.py",
     "device/ov/precision.py": "tests/unit/device/ov/language/test_decoder.py",
     "device/pytorch/encoder_layers.py": "tests/unit/device/pytorch/test_encoder.py",
     "device/pytorch/pretrained.py": "tests/unit/device/pytorch/test_encoder.py",

@@ -215,14 +215,13 @@ def test_engines_that_cannot_be_read_are_none(tmp_path, text):
     assert store.engines(["a"]) == {}
 
 
-def test_limits_are_kept_also_where_there_are_none(tmp_path):
-    """That nothing limits a graph is worth knowing too; a broken file is as good as none."""
+def test_findings_are_kept_under_their_key(tmp_path):
+    """A broken file is as good as none."""
     store = Store(tmp_path)
-    assert store.limits(["a"]) is None
-    store.keep_limits(["a"], {})
-    store.keep_limits(["b"], {"length": 512})
-    assert (store.limits(["a"]), store.limits(["b"])) == ({}, {"length": 512})
-    for path in (tmp_path / "limits").iterdir():
-        path.write_text("[]")
-    assert store.limits(["a"]) is None
-    assert Store(None).limits(["a"]) is None
+    assert store.findings(["a"]) is None
+    store.keep_findings(["a"], {"rows": True})
+    assert (store.findings(["a"]), store.findings(["b"])) == ({"rows": True}, None)
+    for path in (tmp_path / "findings").iterdir():
+        path.write_text("{")
+    assert store.findings(["a"]) is None
+    assert Store(None).findings(["a"]) is None

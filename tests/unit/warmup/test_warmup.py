@@ -53,6 +53,7 @@ class FakeSession:
     takes_s: float = 0.0
     most_rows: int = 0
     failed: set[tuple[int, ...]] = field(default_factory=set)
+    refused: set[tuple[int, ...]] = field(default_factory=set)
     prepared: list = field(default_factory=list)
     repeats: list = field(default_factory=list)
     compiled: list = field(default_factory=list)

@@ -27,7 +27,7 @@ from ge_backend.errors import GraphFailed
 from ge_backend.layout.layout import InputLayout, OutputLayout
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["as_it_came", "batch_shape", "one_run", "scatter", "write_batch"]
+__all__ = ["alone", "as_it_came", "batch_shape", "each_alone", "one_run", "scatter", "write_batch"]
 
 
 def one_run(requests: Sequence[Request], costs: CostModel, *, batched: bool) -> BatchPlan:
@@ -41,6 +41,24 @@ def one_run(requests: Sequence[Request], costs: CostModel, *, batched: bool) -> 
         key = request.key if batched else position
         groups.setdefault(key, []).append(RowSpan(position, 0, request.rows))
     return BatchPlan(sub_batches=tuple(as_it_came(tuple(s), costs) for s in groups.values()))
+
+
+def each_alone(requests: Sequence[Request], costs: CostModel) -> BatchPlan:
+    """Return the plan that runs each request by itself, all its rows together and no others."""
+    return BatchPlan(
+        sub_batches=tuple(
+            alone(RowSpan(position, 0, request.rows), request, costs)
+            for position, request in enumerate(requests)
+        )
+    )
+
+
+def alone(span: RowSpan, request: Request, costs: CostModel) -> SubBatch:
+    """Return a run of a request's rows as they are; more than any bucket has cost as many."""
+    cost_ns = costs.cost(min(span.count, costs.steps[-1]), request.sizes)
+    bucket = (span.count, *request.sizes)
+    covered = costs.covers(request.sizes)
+    return SubBatch(spans=(span,), bucket=bucket, rows=span.count, cost_ns=cost_ns, planned=covered)
 
 
 def as_it_came(spans: tuple[RowSpan, ...], costs: CostModel) -> SubBatch:

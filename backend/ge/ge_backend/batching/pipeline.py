@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.batching.blame import about_shapes, blamed
-from ge_backend.batching.concatenate import as_it_came, one_run
+from ge_backend.batching.concatenate import alone, as_it_came, each_alone, one_run
 from ge_backend.batching.device_tensor import BatchRetention
 from ge_backend.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
 from ge_backend.batching.progress import Progress, Reply
@@ -192,6 +193,8 @@ class Pipeline:
         started = time.perf_counter()
         if self.layout.concatenated:
             batch = one_run(requests, costs, batched=self.layout.batched)
+        elif self.layout.alone:
+            batch = each_alone(requests, costs)
         else:
             batch = plan(requests, costs, self.policy)
         self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
@@ -200,6 +203,8 @@ class Pipeline:
     def _alone(self, span: RowSpan, requests: Sequence[Request], costs: CostModel) -> SubBatch:
         if self.layout.concatenated:
             return as_it_came((span,), costs)
+        if self.layout.alone:
+            return alone(span, requests[span.request], costs)
         return run_of((span,), requests[span.request].sizes, costs)
 
     def _execute(
@@ -325,11 +330,17 @@ class Pipeline:
             progress.requests[sub_batch.spans[0].request],
             self.layout,
             rows=sub_batch.rows,
-            planned=sub_batch.planned and self.policy.tried,
+            planned=sub_batch.planned and self.policy.tried and not self._refused(sub_batch),
             most_rows=max([self._most_rows, *(one.most_rows for one in self.fleet.sessions)]),
         )
         tries = told is error and about_shapes(error) and progress.doubts(sub_batch, error)
         return None if tries else told
+
+    def _refused(self, sub_batch: SubBatch) -> bool:
+        """Whether warm-up has failed on a bucket of as long rows, or longer ones."""
+        sizes = sub_batch.bucket[1:]
+        buckets = (bucket for one in self.fleet.sessions for bucket in one.refused)
+        return any(all(map(operator.ge, bucket[1:], sizes)) for bucket in buckets)
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
         self.traffic.add([(request.rows, request.sizes) for request in requests])

@@ -29,7 +29,6 @@ from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
 __all__ = ["SubBatchShapes", "deadline_of", "sources", "stage", "sub_batch_shapes"]
 
-BF16_ONE = 0x3F80
 # An estimate may be infinite where nothing was measured; a day is as good.
 MOST_NS = 86_400 * 10**9
 
@@ -240,10 +239,10 @@ def _make(block: Array, item: InputLayout, request: Request) -> None:
     if item.made == "mask":
         real = item.row_shape(request.sizes + request.matched)
         if block.shape[1:] != real:
-            block[...] = 0
+            block[...] = item.fill
             corner = (slice(None), *[slice(size) for size in real])
             block = block[corner]
-        block[...] = BF16_ONE if item.dtype.name == "BF16" else 1
+        _store(block, np.array(item.real), item)
     elif item.made == "lengths":
         _store(block, np.array((*request.sizes, *request.matched, 1)[item.counted]), item)
     elif item.made == "positions":

@@ -29,6 +29,7 @@ from ge_backend.config.placement import Placement, place
 from ge_backend.config.required import required
 from ge_backend.config.sequence_batching import SequenceBatching
 from ge_backend.config.settings import (
+    ASSUMPTIONS,
     COMPILE_PREFIXES,
     ENGINE_PREFIXES,
     FAMILIES,
@@ -198,6 +199,7 @@ class ModelConfig:
         sequence: how it takes part in sequences; None where it does not.
         queue: the bounds of its own queue; None where it has none and requests wait in the host's.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
+        assume: what is taken as given of the model, and not tested.
         options: what is only for the engine, by whole keys, sorted.
         generation: the settings of text generation, by key; of use to a language model.
     """
@@ -235,6 +237,7 @@ class ModelConfig:
     learn: str
     learn_every_s: float
     early_reply: bool
+    assume: frozenset[str]
     priority: int
     queue: QueuePolicy | None
     buckets: Mapping[str, str]
@@ -351,6 +354,7 @@ def _read_model(
         learn=values["learn"],
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
+        assume=_assumed(*said["assume"]),
         priority=int(values["priority"]),
         queue=QueuePolicy.of(
             count("max_queue_size", least=0),
@@ -454,6 +458,13 @@ def _setting(
     if setting.choices and value not in setting.choices:
         raise ConfigError(f"{origin} is {value!r}; expected one of {', '.join(setting.choices)}")
     return value, origin
+
+
+def _assumed(text: str, origin: str) -> frozenset[str]:
+    names = frozenset(part.strip() for part in text.split(",") if part.strip())
+    if not names <= set(ASSUMPTIONS):
+        raise ConfigError(f"{origin} is {text!r:.80}; expected some of {', '.join(ASSUMPTIONS)}")
+    return names
 
 
 def _count(

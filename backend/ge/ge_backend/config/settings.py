@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ge_backend.config.engine_table import ENGINES, engine_names
 
 __all__ = [
+    "ASSUMPTIONS",
     "COMPILE_PREFIXES",
     "ENGINE_PREFIXES",
     "FAMILIES",
@@ -42,6 +43,8 @@ MOST_THREADS = 4096
 MOST_LANES = 1024
 # A bucket that is run more often would not be measured better.
 MOST_REPEATS = 10_000
+# What serving takes for granted of a model; docs/tested.md says what each is.
+ASSUMPTIONS = ("axes", "outputs", "rows", "padding", "states", "engine")
 # A size in a bucket; see `buckets.strategies`.
 MOST_LENGTH = 2**31 - 1
 
@@ -130,6 +133,12 @@ SETTINGS: tuple[Setting, ...] = (
         help="CPU threads of one run. 0: one, and all cores for runs that have been alone on the "
         "device for a while, where that is faster; the runs themselves find that out. At most "
         f"{MOST_THREADS}.",
+    ),
+    Setting(
+        key="assume",
+        help="What is taken as given of this model and not tested before it is served, such as "
+        f"`rows,padding`; of {', '.join(f'`{name}`' for name in ASSUMPTIONS)} "
+        "(docs/tested.md). Default: nothing.",
     ),
     Setting(
         key="overflow",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["says_max_batch_size"]
+__all__ = ["says_max_batch_size", "says_ragged"]
 
-# Texts and comments are passed over; no message within the configuration has a field of that name.
+# Texts and comments are passed over; other messages within the configuration have no such fields.
 _FIELD = re.compile(
-    r"""\#[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\b(max_batch_size)\b""",
+    r"""\#[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|\b(max_batch_size|allow_ragged_batch)\b""",
 )
 
 
@@ -17,4 +17,13 @@ def says_max_batch_size(text: str) -> bool:
 
     The host's configuration has 0 with it and without it. Seen on Triton 2.51.
     """
-    return any(found.group(1) for found in _FIELD.finditer(text))
+    return "max_batch_size" in _fields(text)
+
+
+def says_ragged(text: str) -> bool:
+    """Whether the text of a config.pbtxt itself marks inputs as ragged; the host completes some."""
+    return "allow_ragged_batch" in _fields(text)
+
+
+def _fields(text: str) -> set[str]:
+    return {found.group(1) for found in _FIELD.finditer(text)} - {None}

@@ -26,6 +26,8 @@ def completed(
     ours: ModelConfig,
     signature: Signature,
     fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+    *,
+    apart: bool = True,
 ) -> dict[str, Any]:
     """Return the host's configuration with inputs, outputs and batching filled in.
 
@@ -34,6 +36,7 @@ def completed(
     attention mask, padding is taken for harmless, so the inputs become ragged and the mask
     optional. What `sequence_batching` names is left out: the host sends controls, and states stay
     with us. So are outputs without dimensions, as CLIP's `logit_scale`, with a line in the log.
+    Without `apart` the rows of a request belong together, so that requests are not batched.
 
     Raises:
         ConfigError: the graph does not say either, as TorchScript, or the host cannot say it.
@@ -54,7 +57,7 @@ def completed(
             )
     signature = with_axes(signature, ours)
     rows = ours.max_batch_size
-    if not rows and "max_batch_size" not in config:
+    if apart and not rows and "max_batch_size" not in config:
         rows = _batch_rows(ours, signature, compiled=bool(fixed_shapes))
     whole["max_batch_size"] = rows
     known = _for_clients(signature, ours)
@@ -138,12 +141,19 @@ def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> i
 def _input(
     spec: TensorSpec, ours: ModelConfig, signature: Signature, *, batched: bool
 ) -> dict[str, Any]:
+    """Return an input's declaration; what follows from others can be left out, as a mask of theirs.
+
+    One over more than these have, as over what came before and what is new, has to be sent.
+    """
     made = {**WELL_KNOWN, **ours.generate}
-    mask = next((s for s in signature.inputs if made.get(s.name) == "mask"), None)
+    sent = [_free_axes(each) for each in signature.inputs if each.name not in made]
+    known = {axis for axes in sent for axis in axes} - {""}
+    masks = (each for each in signature.inputs if made.get(each.name) == "mask")
+    mask = next((each for each in masks if _free_axes(each) <= known), None)
     block, axes = _block(spec, batched=batched), _free_axes(spec)
-    can_be_made = (batched or not spec.dims) and spec.name in made and "" not in axes
+    can_be_made = (batched or not spec.dims) and spec.name in made and axes <= known
     block["optional"] = spec.optional or can_be_made
-    if batched and mask is not None and axes <= _free_axes(mask) - {""}:
+    if batched and mask is not None and axes <= _free_axes(mask):
         block["allow_ragged_batch"] = True
     return block
 

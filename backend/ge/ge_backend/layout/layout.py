@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -90,6 +90,7 @@ class InputLayout(TensorLayout):
         made: `mask`, `lengths`, `positions`, `zeros` or `number` when the backend makes the input
             for clients that do not send it, a kind of `batch_input`, or "" when clients must send.
         number: what it then holds, as stored.
+        real: what a mask holds where there is something.
         optional: the graph runs without it.
         counted: of `lengths` the index of the free axis whose sizes it holds, as in `axes`; where
             there is none, each row counts as 1.
@@ -98,6 +99,7 @@ class InputLayout(TensorLayout):
     fill: float
     made: str
     number: float = 0.0
+    real: float = 1.0
     optional: bool = False
     counted: int = 0
 
@@ -138,6 +140,7 @@ class Layout:
         matched_size: what matched axes without a size of their own are measured at; 0 where none is
             known that runs.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
+        alone: the rows of a request belong together, so each request is a run of its own.
         states: what sequences carry from step to step; not among the inputs and outputs.
         sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
             leaves open: it is never padded to another.
@@ -150,6 +153,7 @@ class Layout:
     outputs: tuple[OutputLayout, ...]
     matched: tuple[str, ...] = ()
     concatenated: bool = False
+    alone: bool = False
     states: tuple[State, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     least: Mapping[str, int] = field(default_factory=dict)
@@ -169,6 +173,7 @@ def build_layout(
     *,
     static_shapes: bool,
     fixed_shapes: Sequence[Mapping[str, Shape]] = (),
+    unpadded: Collection[str] = (),
 ) -> Layout:
     """Return the layout of a model.
 
@@ -177,7 +182,7 @@ def build_layout(
     known to follow an input's, or a state one at all: padding could not be cut off again there.
 
     `static_shapes` and `fixed_shapes` are as in `Graph`; what never differs among the latter is
-    padded if the configuration says so (`freed_dims.py`).
+    padded if the configuration says so (`freed_dims.py`). `unpadded` are axes that must not be.
 
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
@@ -196,7 +201,8 @@ def build_layout(
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
     free = _free_axes(inputs)
     outputs = tuple(_output(spec, config, signature, free) for spec in wanted or signature.outputs)
-    padded = _padded_axes(config, inputs, static_shapes=static_shapes)
+    marked = _padded_axes(config, inputs, static_shapes=static_shapes)
+    padded = tuple(name for name in marked if name not in unpadded)
     if padded and not _can_be_padded(config, inputs, outputs, static_shapes=static_shapes):
         padded = ()
     matched = _matched_axes(inputs, padded)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ge_backend.assumptions.completion import whole_document
 from ge_backend.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.config.engine_table import ALIASED_ENDS, SILENT_ENDS
 from ge_backend.config.model import MachineConfig, ModelConfig
@@ -33,7 +34,7 @@ from ge_backend.executor.process.kept_files import KeptFiles, kept_root
 from ge_backend.executor.process.launch import connect
 from ge_backend.executor.process.spare import is_wanted
 from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.auto_complete import completed
+from ge_backend.warmup.store import Store
 
 __all__ = [
     "ARENA_BYTES",
@@ -138,7 +139,8 @@ def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[s
         return dict(document)
     session = open_session(given, given.device, on_restart=lambda: None)
     try:
-        return completed(document, given, session.signature, session.fixed_shapes)
+        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+        return whole_document(document, given, session, Store(machine.cache_dir))
     finally:
         session.close()
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from ge_backend.assumptions.comparison import difference, run_once, sample_of
+from ge_backend.assumptions.served import served
 from ge_backend.buckets.grid import Bucket, BucketGrid, label
 from ge_backend.config.engine_table import EngineRow, engines_for
 from ge_backend.config.model import ModelConfig
@@ -27,7 +29,6 @@ from ge_backend.errors import (
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
 from ge_backend.serving.connect import AUTO, open_session
-from ge_backend.serving.sample_run import difference, run_once, sample_of
 from ge_backend.tensors import Array
 from ge_backend.warmup.measure import fingerprint, processor
 from ge_backend.warmup.shaped import ShapedModel
@@ -176,7 +177,8 @@ def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Me
     """Return what is found out about an engine; it is compared with the first one's."""
     session = open_session(config, config.device, on_restart=lambda: None)
     try:
-        model = ShapedModel.of(config, session, store)
+        layout = served(config, session, store).layout
+        model = ShapedModel.of(config, session, store, layout)
         layout = model.layout
         if first is not None:
             _check_axes(layout, first.layout)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from ge_backend.assumptions.completion import whole_document
+from ge_backend.assumptions.served import served
 from ge_backend.config.model import MachineConfig
 from ge_backend.config.model_folder import read_document, read_folder, step_names
 from ge_backend.config.placement import Placement
@@ -16,7 +18,6 @@ from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.kinds import FUSED, TEXT, kind_of
-from ge_backend.layout.auto_complete import completed
 from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.engine_choice import remembered_engine
 from ge_backend.warmup.shaped import ShapedModel
@@ -63,9 +64,10 @@ def look_into(
         on_restart=lambda: None,
     )
     try:
-        document = completed(folder.document, given, session.signature, session.fixed_shapes)
+        document = whole_document(folder.document, given, session, store)
         config = folder.config(os.environ, document)
         config = replace(config, placement=Placement(devices=(chosen,)))
-        yield ShapedModel.of(config, session, store)
+        judged = served(config, session, store)
+        yield ShapedModel.of(config, session, store, judged.layout)
     finally:
         session.close()

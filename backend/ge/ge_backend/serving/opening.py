@@ -8,9 +8,9 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
+from ge_backend.assumptions.served import check_declared, served
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
 from ge_backend.config.model import ModelConfig
@@ -22,11 +22,9 @@ from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
 from ge_backend.serving.connect import kept_files, open_fleet
 from ge_backend.serving.engine_choice import with_engine
-from ge_backend.serving.limits import learned_limits
 from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
 from ge_backend.traffic.traffic import Traffic
 from ge_backend.warmup.measure import (
-    cost_key,
     cost_model,
     estimated_costs,
     known_shapes,
@@ -70,7 +68,10 @@ def open_model(
     with contextlib.ExitStack() as opened:
         fleet = opened.enter_context(contextlib.closing(connect()))
         warn_of_whole_run_ranges(config)
-        model = ShapedModel.of(config, fleet.sessions[0], store)
+        session = fleet.sessions[0]
+        judged = served(config, session, store)
+        check_declared(config, judged)
+        model = ShapedModel.of(config, session, store, judged.layout)
         for line in model.grid.describe():
             log.info("buckets %s", line)
         if _only_equal(model):
@@ -82,7 +83,6 @@ def open_model(
         started = time.monotonic()
         later = _measured_later(model)
         costs = estimated_costs(model) if later else measured_costs(model, fleet.sessions[1:])
-        model = _limited(model)
         keep_states(model, on_states_lost)
         recorder.set("ge_warmup_seconds", time.monotonic() - started)
         recorder.set("ge_buckets", len(costs))
@@ -118,17 +118,6 @@ def _measured_later(model: ShapedModel) -> bool:
     layout, session = model.layout, model.session
     free = not (session.static_shapes or layout.concatenated or layout.states)
     return model.config.warmup_background and free and not session.inspect().pool.size_bytes
-
-
-def _limited(model: ShapedModel) -> ShapedModel:
-    """Return it with limits that the graph does not state; buckets have theirs anyway."""
-    if model.session.static_shapes or model.session.bucketed or not model.config.warmup:
-        return model
-    sizes = [f"{axis.name} {','.join(map(str, axis.values))}" for axis in model.grid.axes]
-    # The last of it tells these from what was looked for above the largest bucket alone.
-    key = [*cost_key(model), *sizes, "from the largest bucket on"]
-    limits = {**learned_limits(model, key), **model.layout.limits}
-    return replace(model, layout=replace(model.layout, limits=limits))
 
 
 def _policy(model: ShapedModel, fleet: Fleet) -> Policy:

@@ -39,14 +39,18 @@ class ShapedModel:
     store: Store
 
     @classmethod
-    def of(cls, config: ModelConfig, session: Session, store: Store) -> ShapedModel:
-        """Return what is served of a graph that is loaded.
+    def of(
+        cls, config: ModelConfig, session: Session, store: Store, layout: Layout | None = None
+    ) -> ShapedModel:
+        """Return what is served of a graph that is loaded; without a layout as its file says.
 
         Raises:
             ConfigError: configuration and graph do not agree, or make no usable buckets.
         """
         static, fixed = session.static_shapes, session.fixed_shapes
-        layout = build_layout(config, session.signature, static_shapes=static, fixed_shapes=fixed)
+        if layout is None:
+            signature = session.signature
+            layout = build_layout(config, signature, static_shapes=static, fixed_shapes=fixed)
         if 0 < layout.most_rows < config.max_batch_size:
             log.info("runs have up to %d rows: the model file takes no more", layout.most_rows)
             config = replace(config, max_batch_size=layout.most_rows)

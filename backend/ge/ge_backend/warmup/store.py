@@ -75,13 +75,13 @@ class Store:
         """Keep the engines that were measured, the fastest first."""
         self._keep("engines", key, {name: list(costs.items()) for name, costs in engines.items()})
 
-    def limits(self, key: Sequence[str]) -> dict[str, int] | None:
-        """Return how long axes can be, as kept under a key; None when nothing was."""
-        return self._read("limits", key, lambda kept: {str(k): int(v) for k, v in kept.items()})
+    def findings(self, key: Sequence[str]) -> Any:
+        """Return what was found out about a model under a key, as JSON has it; None if nothing."""
+        return self._read("findings", key, lambda kept: kept)
 
-    def keep_limits(self, key: Sequence[str], limits: Mapping[str, int]) -> None:
-        """Keep how long axes can be."""
-        self._keep("limits", key, dict(limits))
+    def keep_findings(self, key: Sequence[str], document: object) -> None:
+        """Keep what was found out about a model."""
+        self._keep("findings", key, document)
 
     def traffic_path(self, model: str) -> Path | None:
         """Return the file that holds a model's traffic."""

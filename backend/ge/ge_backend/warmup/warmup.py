@@ -140,6 +140,7 @@ def prepare_bucket(
         if session.static_shapes:
             raise ModelError(f"warm-up of bucket {label} failed: {error}") from error
         log.warning("bucket %s cannot be measured: %s", label, error)
+        session.refused.add(bucket)
         if session.bucketed:
             session.failed.add(bucket)
         return None
@@ -220,7 +221,7 @@ def _modest(layout: Layout, name: str) -> int:
 
 def _fill(item: InputLayout, sizes: Shape) -> float:
     if item.made == "mask":
-        return 1.0
+        return item.real
     if item.made == "number":
         return item.number
     return float((*sizes, 1)[item.counted]) if item.made == "lengths" else item.fill

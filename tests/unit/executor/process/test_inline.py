@@ -35,7 +35,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.null.device import NullGraph
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
-from ge_backend.serving.sample_run import run_once
+from ge_backend.assumptions.comparison import run_once
 
 logging.basicConfig(level=logging.INFO)
 session = Session(

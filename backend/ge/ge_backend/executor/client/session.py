@@ -54,7 +54,8 @@ class Session:
         served: the graph's files.
         initial: those of the initial values of states; None where there are none.
         most_rows: the most that a run of warm-up has had; 0 while none has ended well.
-        failed: the buckets that a graph which could do without them has failed on.
+        refused: the buckets that warm-up has failed on.
+        failed: those of them that rows would be padded to, and need not be.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
@@ -75,6 +76,7 @@ class Session:
         self.served = ServedFiles(Path(source.path).parent, source.files, source.stamp)
         self.initial: ServedFiles | None = None
         self.most_rows = 0
+        self.refused: set[Shape] = set()
         self.failed: set[Shape] = set()
         self.arena = Arena(arena_bytes)
         self._lost_pid = 0  # of an executor that was given up

@@ -5,13 +5,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from builders.graphs import TABLE, VOCABULARY, WIDTH, graph
+from ge_backend.assumptions.comparison import difference, run_once, sample_of
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.layout.layout import Layout, OutputLayout, build_layout
-from ge_backend.serving.sample_run import difference, run_once, sample_of
 from ge_backend.tensors import DATA_TYPES, float32_to_bf16
 
 pytest.importorskip("onnxruntime")

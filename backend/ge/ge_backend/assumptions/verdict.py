@@ -1,0 +1,69 @@
+"""What was found out about one assumption: a frozen value, as a line of a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+__all__ = ["FAILS", "HOLDS", "NOT_TESTED", "TAKEN", "Verdict", "table"]
+
+HOLDS = "holds"
+FAILS = "does not hold"
+NOT_TESTED = "not tested"
+TAKEN = "taken as given"
+
+COLUMNS = ("assumption", "how tested", "figure", "verdict")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One assumption of one model.
+
+    Attributes:
+        assumption: its name, as the parameter `assume` takes it.
+        tested: how.
+        figure: the largest difference found, or the sizes; "" where there is none.
+        verdict: `holds`, `does not hold`, `not tested` or `taken as given`.
+        consequence: what is done about it; "" where nothing has to be.
+    """
+
+    assumption: str
+    tested: str
+    figure: str
+    verdict: str
+    consequence: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether serving may rest on it: it was not found to be wrong."""
+        return self.verdict != FAILS
+
+    def line(self) -> str:
+        """Return it as one line, for the log."""
+        figure = f" ({self.figure})" if self.figure else ""
+        then = f": {self.consequence}" if self.consequence else ""
+        return f"assumption {self.assumption!r} {self.verdict}{figure}{then}"
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as JSON has it; `of_json` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, document: Any) -> Verdict:
+        """Return what `as_json` was made of."""
+        return cls(**{str(key): str(value) for key, value in document.items()})
+
+
+def table(verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the lines of a table of verdicts, its head first."""
+    rows = [COLUMNS, *((v.assumption, v.tested, v.figure or "-", _end(v)) for v in verdicts)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
+    return [
+        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]])
+        for row in rows
+    ]
+
+
+def _end(verdict: Verdict) -> str:
+    return f"{verdict.verdict}{verdict.consequence and f': {verdict.consequence}'}"
