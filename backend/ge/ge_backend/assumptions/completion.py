@@ -34,6 +34,8 @@ def whole_document(
     findings = found(given, session, store, batched=batched)
     signature, fixed = findings.signature, session.fixed_shapes
     whole = completed(document, given, signature, fixed)
+    if findings.lengths is None:
+        return whole
     config = ModelConfig.read(
         whole, directory=given.directory, version=given.version, environment=os.environ
     )

@@ -81,7 +81,10 @@ def served(
     wanted = _wanted(config, layout)
     if not wanted:
         return Served(layout=layout, verdicts=known.verdicts)
-    judged = _remembered(config, session, store, known, layout)
+    if known.lengths is None:
+        judged = _judged(config, session, known, layout)
+    else:
+        judged = _remembered(config, session, store, known, layout)
     for verdict in judged.verdicts:
         if not verdict.holds:
             log.warning("%s", verdict.line())
