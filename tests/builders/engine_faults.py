@@ -118,6 +118,23 @@ def rotary(width=64):
     )
 
 
+def weighted():
+    """Take ids, weights [batch, sequence] -> y [batch, WIDTH]: the sum of rows by their weights."""
+    table = np.random.default_rng(3).standard_normal((50, WIDTH)).astype(np.float32)
+    rows = ["batch", "sequence"]
+    return model(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["rows"]),
+            helper.make_node("Unsqueeze", ["weights", "last"], ["columns"]),
+            helper.make_node("Mul", ["rows", "columns"], ["products"]),
+            helper.make_node("ReduceSum", ["products", "one"], ["y"], keepdims=0),
+        ],
+        [("ids", INT64, rows), ("weights", FLOAT, rows)],
+        [("y", FLOAT, ["batch", WIDTH])],
+        [("table", table), ("last", np.array([-1])), ("one", np.array([1]))],
+    )
+
+
 def repeated(rank):
     """Take x and times [rank] -> y: x repeated so often along each axis."""
     axes = [f"d{at}" for at in range(rank)]

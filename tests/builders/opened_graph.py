@@ -17,7 +17,13 @@ __all__ = ["opened_graph"]
 
 @contextmanager
 def opened_graph(
-    folder: Path, model: bytes, *, engine: str = "", pbtxt: str = "", **document: object
+    folder: Path,
+    model: bytes,
+    *,
+    engine: str = "",
+    precision: str = "origin",
+    pbtxt: str = "",
+    **document: object,
 ) -> Iterator[tuple[Session, Callable[..., ModelConfig]]]:
     """Yield a session with a graph, and what reads a configuration of its model.
 
@@ -25,6 +31,7 @@ def opened_graph(
         folder: an empty one, of the model.
         model: an ONNX file.
         engine: what runs it; "" is the first.
+        precision: what it computes in.
         pbtxt: the text of the model's config.pbtxt.
         document: the same, as the host's JSON has it.
     """
@@ -37,7 +44,7 @@ def opened_graph(
         whole = {"name": "m", **document, **more}
         return ModelConfig.read(whole, directory=version, version="1", environment={})
 
-    source = GraphSource.of(version / "model.onnx", threads=1, engine=engine)
+    source = GraphSource.of(version / "model.onnx", threads=1, engine=engine, precision=precision)
     connect = functools.partial(connect_inline, "cpu", 0, 0)
     session = Session(connect, source, arena_bytes=1 << 16, on_restart=print)
     try:

@@ -12,7 +12,7 @@ from onnx import helper
 from tritonclient.utils import np_to_triton_dtype
 
 from builders import engine_faults as faults
-from builders.graphs import masked_mean, parameters, write_model
+from builders.graphs import parameters, write_model
 from builders.metrics import metric
 from builders.null_models import comes_true
 
@@ -54,7 +54,13 @@ def server(triton_server, tmp_path_factory):
         write_model(models, f"frames_{way}", FRAMES + parameters(**how), faults.row_lengths())
         write_model(models, f"rotary_{way}", parameters(**how), faults.rotary())
         write_model(models, f"resize_{way}", parameters(**how), antialiased())
+<<<<<<< HEAD
         write_model(models, f"mean_{way}", parameters(**how), masked_mean())
+=======
+        write_model(models, f"weighted_{way}", parameters(**how), faults.weighted())
+        alone = "max_batch_size: 0\n" + parameters(**how)
+        write_model(models, f"weighted_alone_{way}", alone, faults.weighted())
+>>>>>>> f5e9f798 (assumptions: the engine computes what the file says)
     return triton_server(models, arguments=("--exit-on-error=false", "--strict-readiness=false"))
 
 
@@ -119,3 +125,24 @@ def test_it_is_refused_where_only_openvino_could(server, client, way):
     index = {model.name: model.reason for model in client.get_model_repository_index().models}
     assert "OpenVINO leaves out antialias=1 of the Resize" in index[f"resize_{way}"]
     assert "'onnxruntime'" in index[f"resize_{way}"]
+
+
+@pytest.mark.parametrize("model", ["weighted", "weighted_alone"])
+@pytest.mark.parametrize("way", WAYS)
+def test_shapes_that_do_not_go_together_are_refused(client, model, way):
+    """With both tensors' names, whatever an engine would broadcast; what does go is answered."""
+    ids = np.arange(12).reshape(2, 6)
+    weights = np.linspace(0, 1, 12, dtype=np.float32).reshape(2, 6)
+    answer = infer(client, f"{model}_{way}", "y", ids=ids, weights=weights)
+    expected = reference(faults.weighted(), ids=ids, weights=weights)
+    np.testing.assert_allclose(answer, expected, atol=CLOSE[way])
+    for one, other, said in (
+        (ids[:, :1], weights, r"'weights'.*'ids'"),
+        (ids, weights[:, :1], r"'weights'.*'ids'"),
+        # Of batches that differ Triton itself says so, where it knows of batches.
+        (ids, weights[:1], r"'weights'.*'ids'|batch size does not match other inputs"),
+        (ids[:1], weights, r"'weights'.*'ids'|batch size does not match other inputs"),
+    ):
+        with pytest.raises(InferenceServerException, match=said) as caught:
+            infer(client, f"{model}_{way}", "y", ids=one, weights=other)
+        assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"

@@ -37,10 +37,11 @@ QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A layout, and the verdicts that it rests on."""
+    """A layout, the verdicts that it rests on, and what is known of the graph."""
 
     layout: Layout
     verdicts: tuple[Verdict, ...]
+    findings: Findings
 
     def fails(self, assumption: str) -> bool:
         """Whether an assumption was found to be wrong."""
@@ -80,7 +81,7 @@ def served(
     layout = _layout(config, session, known)
     wanted = _wanted(config, layout)
     if not wanted:
-        return Served(layout=layout, verdicts=known.verdicts)
+        return Served(layout=layout, verdicts=known.verdicts, findings=known)
     if known.lengths is None:
         judged = _judged(config, session, known, layout)
     else:
@@ -97,6 +98,7 @@ def served(
             inputs=tuple(_masked(item, judged) for item in layout.inputs),
         ),
         verdicts=(*known.verdicts, *judged.verdicts),
+        findings=known,
     )
 
 
@@ -132,6 +134,7 @@ def _layout(
         static_shapes=session.static_shapes,
         fixed_shapes=session.fixed_shapes,
         unpadded=unpadded,
+        proven=known.lengths is not None,
     )
 
 

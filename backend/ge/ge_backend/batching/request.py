@@ -81,8 +81,9 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         InvalidRequest: an input is missing, has a wrong dtype or shape, is longer than the graph
             takes, or disagrees with another input about the batch or an axis that they share.
     """
-    rows = -1
+    rows, first = -1, ""
     sizes = [-1] * (len(layout.axes) + len(layout.matched))
+    told = [""] * len(sizes)
     unsent: list[InputLayout] = []
     common: list[object] = []
     for item in layout.inputs:
@@ -92,8 +93,9 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         if array is None:
             unsent.append(item)
         else:
-            rows = _rows(item, array, rows, layout)
-            _measure(item, array, sizes, layout)
+            rows = _rows(item, array, rows, first, layout)
+            first = first or item.name
+            _measure(item, array, sizes, told, layout)
             if item.common is not None and layout.batched:
                 common.append((item.name, _one_value(item, tensors[item.name])))
     omitted = tuple([item.name for item in unsent if _omitted(item, sizes, layout)])
@@ -144,16 +146,21 @@ def _omitted(item: InputLayout, sizes: list[int], layout: Layout) -> bool:
     return False
 
 
-def _measure(item: InputLayout, array: Tensor, sizes: list[int], layout: Layout) -> None:
-    """Take the sizes of the free axes from one input, and see that they agree with the others'."""
+def _measure(
+    item: InputLayout, array: Tensor, sizes: list[int], told: list[str], layout: Layout
+) -> None:
+    """Take the sizes of the free axes from one input, and see that they agree with the others'.
+
+    `told` is which inputs have told them.
+    """
     shape = array.shape[1:] if layout.batched else array.shape
     for axis, dim, size in zip(item.axes, item.dims, shape, strict=True):
         if axis >= 0:
             if sizes[axis] not in (-1, size):
                 raise InvalidRequest(
                     f"axis {(*layout.axes, *layout.matched)[axis]!r} is {size} in input "
-                    f"{item.name!r} and {sizes[axis]} in another input of the same request; make "
-                    "them equal"
+                    f"{item.name!r} and {sizes[axis]} in another input of the same request, "
+                    f"{told[axis]!r}; make them equal"
                 )
             name = (*layout.axes, *layout.matched)[axis]
             if size > layout.limits.get(name, size):
@@ -166,7 +173,7 @@ def _measure(item: InputLayout, array: Tensor, sizes: list[int], layout: Layout)
                     f"axis {name!r} of {item.name!r} is {size} long; the model takes at least "
                     f"{layout.least[name]}"
                 )
-            sizes[axis] = size
+            sizes[axis], told[axis] = size, item.name
         elif dim not in (-1, size):
             raise InvalidRequest(
                 f"input {item.name!r} has shape {list(array.shape)}; expected "
@@ -174,8 +181,8 @@ def _measure(item: InputLayout, array: Tensor, sizes: list[int], layout: Layout)
             )
 
 
-def _rows(item: InputLayout, array: Tensor, rows: int, layout: Layout) -> int:
-    """Return the request's rows after looking at one more input."""
+def _rows(item: InputLayout, array: Tensor, rows: int, first: str, layout: Layout) -> int:
+    """Return the request's rows after looking at one more input; `first` has told them."""
     if array.dtype != item.dtype.numpy:
         raise InvalidRequest(
             f"input {item.name!r} is {array.dtype}; expected {item.dtype.name} ({item.dtype.numpy})"
@@ -191,7 +198,7 @@ def _rows(item: InputLayout, array: Tensor, rows: int, layout: Layout) -> int:
         raise InvalidRequest(f"input {item.name!r} has batch 0; send at least one row")
     if rows not in (-1, own):
         raise InvalidRequest(
-            f"input {item.name!r} has batch {own}, another input has {rows}; "
+            f"input {item.name!r} has batch {own}, another input has {rows}: {first!r}; "
             "all inputs of a request need one batch size"
         )
     return own

@@ -131,8 +131,8 @@ class Layout:
         batched: tensors begin with a batch dimension (`max_batch_size` > 0).
         axes: names of the padded axes. A request has one size for each.
         matched: names of the free axes that are not padded: only rows of equal sizes run together.
-            Each input that clients must send has its own, even under one name: graphs exist that
-            reuse a symbol for dimensions that differ, and here nothing depends on it.
+            Each input that clients must send has its own, even under one name, unless names are
+            known to be true: graphs exist that reuse a symbol for dimensions that differ.
         limits: the largest size that the graph itself allows, by axis name.
         least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
         least_rows: the fewest rows that a run may have; fewer are filled up.
@@ -174,6 +174,7 @@ def build_layout(
     static_shapes: bool,
     fixed_shapes: Sequence[Mapping[str, Shape]] = (),
     unpadded: Collection[str] = (),
+    proven: bool = False,
 ) -> Layout:
     """Return the layout of a model.
 
@@ -183,6 +184,8 @@ def build_layout(
 
     `static_shapes` and `fixed_shapes` are as in `Graph`; what never differs among the latter is
     padded if the configuration says so (`freed_dims.py`). `unpadded` are axes that must not be.
+    Names of axes are `proven` where runs have shown that lengths of one name go together: then a
+    request has one size for each, since some engines broadcast what others refuse.
 
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
@@ -205,7 +208,7 @@ def build_layout(
     padded = tuple(name for name in marked if name not in unpadded)
     if padded and not _can_be_padded(config, inputs, outputs, static_shapes=static_shapes):
         padded = ()
-    matched = _matched_axes(inputs, padded)
+    matched = _matched_axes(inputs, padded, proven=proven)
     return Layout(
         batched=config.max_batch_size > 0,
         axes=padded,
@@ -524,12 +527,12 @@ def _uncuttable(
 
 
 def _matched_axes(
-    inputs: tuple[InputLayout, ...], padded: tuple[str, ...]
+    inputs: tuple[InputLayout, ...], padded: tuple[str, ...], *, proven: bool
 ) -> list[tuple[str, str]]:
     """Return (input, axis name) of the free axes that are not padded; made inputs come last."""
     matched: list[tuple[str, str]] = []
     for item in sorted(inputs, key=lambda item: bool(item.made)):
-        known = [*padded, *(name for _, name in matched)] if item.made else padded
+        known = [*padded, *(name for _, name in matched)] if item.made or proven else padded
         matched += [(item.name, name) for name in _free_axes((item,)) if name not in known]
     return matched
 

@@ -44,6 +44,7 @@ __all__ = [
     "kept_files",
     "open_fleet",
     "open_session",
+    "reference_of",
     "source_of",
 ]
 
@@ -125,6 +126,20 @@ def open_session(
             config.lanes,
         )
     return session
+
+
+def reference_of(config: ModelConfig) -> Callable[[str], Session]:
+    """Return what loads the model on an engine of this name, as the file says it.
+
+    Raises:
+        GeError: as `open_session`; raised by what is returned.
+    """
+
+    def opened(engine: str) -> Session:
+        asked = replace(config, engine=engine, precision="origin")
+        return open_session(asked, config.device, on_restart=lambda: None)
+
+    return opened
 
 
 def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ge_backend.assumptions.comparison import difference, run_once, sample_of
+from ge_backend.assumptions.engine import with_engine_verdict, wrong_answers
 from ge_backend.assumptions.served import served
 from ge_backend.buckets.grid import Bucket, BucketGrid, label
 from ge_backend.config.engine_table import EngineRow, engines_for
@@ -28,7 +29,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import Layout
-from ge_backend.serving.connect import AUTO, open_session
+from ge_backend.serving.connect import AUTO, open_session, reference_of
 from ge_backend.tensors import Array
 from ge_backend.warmup.measure import fingerprint, processor
 from ge_backend.warmup.shaped import ShapedModel
@@ -177,8 +178,8 @@ def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Me
     """Return what is found out about an engine; it is compared with the first one's."""
     session = open_session(config, config.device, on_restart=lambda: None)
     try:
-        layout = served(config, session, store).layout
-        model = ShapedModel.of(config, session, store, layout)
+        judged = served(config, session, store)
+        model = ShapedModel.of(config, session, store, judged.layout)
         layout = model.layout
         if first is not None:
             _check_axes(layout, first.layout)
@@ -189,7 +190,11 @@ def _measured(config: ModelConfig, store: Store, first: _Measured | None) -> _Me
         found = _Measured(layout=layout, buckets=buckets, costs=costs)
         if first is None:
             return _with_sample(config, session, found)
-        return replace(found, differs=_differs(config, session, first))
+        differs = _differs(config, session, first)
+        if not differs:
+            judged = with_engine_verdict(config, session, store, judged, reference_of(config))
+            differs = wrong_answers(judged)
+        return replace(found, differs=differs)
     finally:
         session.close()
 

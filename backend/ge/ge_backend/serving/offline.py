@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.assumptions.completion import whole_document
+from ge_backend.assumptions.engine import with_engine_verdict
 from ge_backend.assumptions.served import served
-from ge_backend.config.model import MachineConfig
+from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.config.model_folder import read_document, read_folder, step_names
 from ge_backend.config.placement import Placement
 from ge_backend.errors import ConfigError
@@ -57,17 +58,25 @@ def look_into(
     chosen = device or given.device
     machine = MachineConfig.read(os.environ, owner_pid=os.getpid())
     store = Store(cache_dir or machine.cache_dir)
-    session = Session(
-        functools.partial(connect_inline, chosen, lanes=given.lanes),
-        source_of(remembered_engine(given, store), chosen),
-        arena_bytes=ARENA_BYTES,
-        on_restart=lambda: None,
-    )
+
+    def opened(config: ModelConfig) -> Session:
+        return Session(
+            functools.partial(connect_inline, chosen, lanes=given.lanes),
+            source_of(config, chosen),
+            arena_bytes=ARENA_BYTES,
+            on_restart=lambda: None,
+        )
+
+    def reference(engine: str) -> Session:
+        return opened(replace(given, engine=engine, precision="origin"))
+
+    session = opened(remembered_engine(given, store))
     try:
         document = whole_document(folder.document, given, session, store)
         config = folder.config(os.environ, document)
         config = replace(config, placement=Placement(devices=(chosen,)))
         judged = served(config, session, store)
+        judged = with_engine_verdict(config, session, store, judged, reference)
         yield ShapedModel.of(config, session, store, judged.layout)
     finally:
         session.close()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ge_backend.assumptions.engine import check_engine, with_engine_verdict
 from ge_backend.assumptions.served import check_declared, served
 from ge_backend.batching.pipeline import Pipeline
 from ge_backend.batching.plan import Policy
@@ -20,7 +21,7 @@ from ge_backend.fleet.fleet import Fleet
 from ge_backend.layout.sequence_tensors import hidden_outputs
 from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
-from ge_backend.serving.connect import kept_files, open_fleet
+from ge_backend.serving.connect import kept_files, open_fleet, reference_of
 from ge_backend.serving.engine_choice import with_engine
 from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
 from ge_backend.traffic.traffic import Traffic
@@ -71,6 +72,8 @@ def open_model(
         session = fleet.sessions[0]
         judged = served(config, session, store)
         check_declared(config, judged)
+        judged = with_engine_verdict(config, session, store, judged, reference_of(config))
+        check_engine(config, session, judged)
         model = ShapedModel.of(config, session, store, judged.layout)
         for line in model.grid.describe():
             log.info("buckets %s", line)
