@@ -46,6 +46,7 @@ LEFT_OUT = {
         "Attention", ("q", "k", "v"), right_window_size=0, opset=25
     ),
     "mode=CRD of the SpaceToDepth": one("SpaceToDepth", blocksize=2, mode="CRD", opset=28),
+    "mode=max of the RoiAlign": one("RoiAlign", ("x", "r", "b"), mode="max"),
     "ceil_mode=1 beside count_include_pad=1 of the AveragePool": one(
         "AveragePool", kernel_shape=[2], ceil_mode=1, count_include_pad=1
     ),

@@ -59,6 +59,10 @@ def _average(node: OnnxNode) -> str:
     return "ceil_mode=1 beside count_include_pad=1" if both else ""
 
 
+def _regions(node: OnnxNode) -> str:
+    return "mode=max" if node.attributes.get("mode", "avg") == "max" else ""
+
+
 def _is_given(node: OnnxNode, place: int) -> bool:
     return len(node.inputs) > place and bool(node.inputs[place])
 
@@ -73,6 +77,7 @@ LEFT_OUT: Mapping[str, Callable[[OnnxNode], str]] = {
     "Attention": _attention,
     "SpaceToDepth": _to_depth,
     "AveragePool": _average,
+    "RoiAlign": _regions,
 }
 
 
