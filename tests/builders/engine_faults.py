@@ -118,6 +118,27 @@ def rotary(width=64):
     )
 
 
+def with_several_names(folder):
+    """Write an IR [N, 4] -> [N, 4] whose input is `input_0` and `/Cast_output_0`; the output is y."""
+    import openvino
+
+    content = model(
+        [
+            helper.make_node("Cast", ["input_0"], ["/Cast_output_0"], to=FLOAT),
+            helper.make_node("Relu", ["/Cast_output_0"], ["y"]),
+        ],
+        [("input_0", FLOAT, ["N", 4])],
+        [("y", FLOAT, ["N", 4])],
+        opset=17,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "source.onnx").write_bytes(content)
+    converted = openvino.convert_model(folder / "source.onnx")
+    (folder / "source.onnx").unlink()
+    openvino.save_model(converted, folder / "model.xml", compress_to_fp16=False)
+    return folder / "model.xml"
+
+
 def weighted():
     """Take ids, weights [batch, sequence] -> y [batch, WIDTH]: the sum of rows by their weights."""
     table = np.random.default_rng(3).standard_normal((50, WIDTH)).astype(np.float32)

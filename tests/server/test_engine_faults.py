@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 import tritonclient.grpc as grpcclient
 from onnx import helper
-from tritonclient.utils import np_to_triton_dtype
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from builders import engine_faults as faults
 from builders.graphs import parameters, write_model
@@ -54,13 +54,16 @@ def server(triton_server, tmp_path_factory):
         write_model(models, f"frames_{way}", FRAMES + parameters(**how), faults.row_lengths())
         write_model(models, f"rotary_{way}", parameters(**how), faults.rotary())
         write_model(models, f"resize_{way}", parameters(**how), antialiased())
-<<<<<<< HEAD
-        write_model(models, f"mean_{way}", parameters(**how), masked_mean())
-=======
         write_model(models, f"weighted_{way}", parameters(**how), faults.weighted())
         alone = "max_batch_size: 0\n" + parameters(**how)
         write_model(models, f"weighted_alone_{way}", alone, faults.weighted())
->>>>>>> f5e9f798 (assumptions: the engine computes what the file says)
+    for name in ("input_0", "/Cast_output_0"):
+        declared = f'input [ {{ name: "{name}" data_type: TYPE_FP32 dims: [ 4 ] }} ]\n'
+        model = f"ir_{len(name)}"
+        write_model(models, model, f"max_batch_size: 8\n{declared}")
+        faults.with_several_names(models / model / "1")
+    write_model(models, "ir")
+    faults.with_several_names(models / "ir" / "1")
     return triton_server(models, arguments=("--exit-on-error=false", "--strict-readiness=false"))
 
 
@@ -146,3 +149,13 @@ def test_shapes_that_do_not_go_together_are_refused(client, model, way):
         with pytest.raises(InferenceServerException, match=said) as caught:
             infer(client, f"{model}_{way}", "y", ids=one, weights=other)
         assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [("ir", "input_0"), ("ir_7", "input_0"), ("ir_14", "/Cast_output_0")]
+)
+def test_an_input_of_several_names_goes_by_the_one_that_is_declared(client, model, name):
+    """By the one that its converted file had where none is."""
+    assert [item.name for item in client.get_model_metadata(model).inputs] == [name]
+    x = np.array([[-1, 2, -3, 4]], np.float32)
+    np.testing.assert_array_equal(infer(client, model, "y", **{name: x}), np.maximum(x, 0))

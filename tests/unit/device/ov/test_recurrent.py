@@ -45,6 +45,25 @@ def test_lengths_count_beside_what_else_an_operator_is_told(tmp_path, kind, more
     assert same(*answers(tmp_path, content, inputs))
 
 
+def test_lengths_count_in_a_file_of_openvinos_own(tmp_path):
+    """It is read by the same engine, with the same faults."""
+    import openvino
+
+    from ge_backend.device.base import GraphSource
+    from ge_backend.device.kinds.cpu import CpuDevice
+
+    content = faults.recurrent("LSTM", "bidirectional")
+    (tmp_path / "source.onnx").write_bytes(content)
+    converted = openvino.convert_model(tmp_path / "source.onnx")
+    openvino.save_model(converted, tmp_path / "model.xml", compress_to_fp16=False)
+    inputs = {"x": rows(7, 3, faults.WIDTH), "lengths": LENGTHS}
+    _, expected = answers(tmp_path, content, inputs)
+    graph = CpuDevice().load(GraphSource.of(tmp_path / "model.xml", threads=1))
+    found = graph.run(inputs, {}, exclusive=False)
+    graph.close()
+    assert same([found["y"], found["last"]], expected)
+
+
 def test_without_lengths_the_engines_own_operator_computes(tmp_path):
     """Which is faster than steps of a loop."""
     kinds = {}
