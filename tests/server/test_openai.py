@@ -325,6 +325,62 @@ def test_calls_of_tools(client, stream):
         assert choice == "required" or name == "f"
 
 
+FORMAT = {"type": "json_schema", "json_schema": {"name": "t", "schema": {"enum": [{"t": 1}]}}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_and_a_format_go_together(client, writer, stream):
+    """The model calls or answers in the format; a tool that has to be called goes before it."""
+    messages = [{"role": "user", "content": "a"}]
+    ask = {"messages": messages, "tools": TOOLS[1:], "stream": stream, **SHORT, "max_tokens": 100}
+    ask |= {"response_format": FORMAT, "parallel_tool_calls": False}
+    for letter in "<{":  # with which a call or the format begins
+        (token,) = writer.encode(letter)
+        bias = {str(token): 100}
+        found, text, _ = calls_of(client.chat.completions.create(**ask, logit_bias=bias))
+        assert bool(found) is (letter == "<")
+        assert found or json.loads(text) == {"t": 1}
+    named = {"type": "function", "function": {"name": "g"}}
+    for choice in ("required", named):
+        (call,), text, _ = calls_of(client.chat.completions.create(**ask, tool_choice=choice))
+        assert text is None
+        assert (call[0], json.loads(call[1])) == ("g", {})
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "g"}}])
+def test_a_streamed_call_is_told_to_be_done(client, choice):
+    """By the client's own helper, before the end."""
+    ask = {"messages": [{"role": "user", "content": "a"}], **SHORT, "max_tokens": 90}
+    tool = {"type": "function", "function": {"name": "g"}}
+    with client.chat.completions.stream(
+        **ask, tools=[tool], tool_choice=choice, parallel_tool_calls=False
+    ) as events:
+        done = [event for event in events if event.type == "tool_calls.function.arguments.done"]
+    assert [(event.name, json.loads(event.arguments)) for event in done] == [("g", {})]
+
+
+def test_a_strict_schema_is_refused_by_the_fields_name(client):
+    """One that is not strict is kept to as far as it can be."""
+    path = {"type": "string", "maxLength": 2, "format": "path"}
+    schema = {"type": "object", "properties": {"p": path}, "required": ["p"]}
+    described = {"name": "s", "schema": {**schema, "additionalProperties": False}}
+    ask = {"messages": [{"role": "user", "content": "a"}], **SHORT}
+    answer = client.chat.completions.create(
+        **ask, response_format={"type": "json_schema", "json_schema": described}
+    )
+    assert len(json.loads(answer.choices[0].message.content)["p"]) <= 2
+    strict = {"type": "function", "function": {"name": "h", "parameters": schema, "strict": True}}
+    form = {"type": "json_schema", "json_schema": {**described, "strict": True}}
+    for given, field in (
+        ({"response_format": form}, "response_format.json_schema.schema"),
+        ({"tools": [*TOOLS, strict], "tool_choice": "required"}, "tools[2].function.parameters"),
+    ):
+        with pytest.raises(openai.BadRequestError, match="Unknown format: path") as told:
+            client.chat.completions.create(**ask, **given)
+        assert told.value.param == field
+        assert f"{field} cannot be compiled: Unknown format: path" in told.value.message
+
+
 def test_a_call_and_its_result_go_on_with_the_chat(client, writer):
     """What a client got as a call it may send back; the template shows it to the model."""
     call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
