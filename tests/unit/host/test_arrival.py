@@ -28,6 +28,14 @@ def test_the_shorter_timeout_counts(pb_utils, own_us, default_us, deadline_ns):
     )
 
 
+def test_a_timeout_is_said_in_its_unit(pb_utils):
+    """Clients that mean milliseconds see what they have sent."""
+    from ge_backend.host.arrival import Arrival
+
+    arrival = Arrival.of(pb_utils.InferenceRequest(timeout=30), 100 * MS, 0)
+    assert arrival.time_said == "its timeout is 30 microseconds"
+
+
 @pytest.mark.parametrize("timeout_us", [10**14, 5 * 10**15, 2**63 - 1, 2**64 - 1])
 @pytest.mark.parametrize("default_us", [0, 2**62])
 def test_whatever_timeout_a_client_says_a_message_can_hold(pb_utils, timeout_us, default_us):

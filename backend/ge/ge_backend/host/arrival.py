@@ -29,6 +29,11 @@ class Arrival:
         return cls(request, now_ns, deadline_ns)
 
     @property
+    def time_said(self) -> str:
+        """What a message says of the time that it had: a client may take it for milliseconds."""
+        return f"its timeout is {(self.deadline_ns - self.came_ns) // 1000} microseconds"
+
+    @property
     def rows(self) -> int:
         """The first size of its first input, which counts against the model's batch size."""
         inputs = self.request.inputs()

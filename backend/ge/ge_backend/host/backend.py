@@ -16,7 +16,14 @@ from ge_backend.config.instances import instance_number
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.settings import without_effect
 from ge_backend.ensemble.runner import EnsembleRunner
-from ge_backend.errors import ConfigError, GeError, OutOfMemory, StateLost, unforeseen
+from ge_backend.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    GeError,
+    OutOfMemory,
+    StateLost,
+    unforeseen,
+)
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import error_response, read_request, send_response, write_response
@@ -112,7 +119,7 @@ class Backend:
             for reply in self._pipeline.run(readable):
                 index = readable[reply.request].index
                 request = arrivals[index].request
-                response, error = self._written(request, reply)
+                response, error = self._written(arrivals[index], reply)
                 if self._steps is not None:
                     self._steps.settle(index, replace(reply, error=error))
                 early = len(open_) > 1 or math.isinf(reply.remaining_ns)
@@ -198,12 +205,14 @@ class Backend:
             log.exception("a request could not be read in an unforeseen way")
             raise unforeseen(error, GeError) from error
 
-    def _written(self, request: Any, reply: Reply) -> tuple[Any, GeError | None]:
+    def _written(self, arrival: Arrival, reply: Reply) -> tuple[Any, GeError | None]:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
+        if isinstance(error, DeadlineExceeded):
+            error = DeadlineExceeded(f"{error}; {arrival.time_said}")
         if error is None:
             try:
-                return write_response(request, reply.outputs, self._layout), None
+                return write_response(arrival.request, reply.outputs, self._layout), None
             except OutOfMemory as full:
                 error = full if self._steps is None else StateLost.after(full)
         return self._refuse(error), error

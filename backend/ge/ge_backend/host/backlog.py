@@ -224,5 +224,6 @@ class Backlog:
 def _too_late(arrival: Arrival, now_ns: int) -> DeadlineExceeded:
     return DeadlineExceeded(
         f"the request waited {(now_ns - arrival.came_ns) / 1e6:.1f} ms and had to begin "
-        f"{(now_ns - arrival.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less at once"
+        f"{(now_ns - arrival.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less at once; "
+        f"{arrival.time_said}"
     )

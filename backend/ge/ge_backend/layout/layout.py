@@ -403,7 +403,7 @@ def _stored(spec: TensorSpec, value: float | None, key: str = "pad") -> float:
         fits = value in (0.0, 1.0)
     elif dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        fits = value.is_integer() and limits.min <= int(value) <= limits.max
+        fits = float(value).is_integer() and limits.min <= int(value) <= limits.max
     else:
         fits = False  # BYTES is padded with empty strings
     if not fits:

@@ -59,8 +59,34 @@ def test_a_type_that_the_host_does_not_carry(written):
         helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)]
     )
     model.ir_version = 8
-    with pytest.raises(ModelError, match=r"'y' is a seq\(tensor\(float\)\); Triton carries"):
+    with pytest.raises(ModelError, match=r"no output is a tensor: 'y' \(seq.*zipmap=False"):
         read_signature(written(model.SerializeToString()))
+
+
+def test_outputs_that_are_no_tensors_are_left_out_beside_others(written, caplog):
+    """As a classifier's of scikit-learn: a map for each row, which the log names."""
+    nodes = [
+        helper.make_node("Identity", ["x"], ["label"]),
+        helper.make_node(
+            "ZipMap", ["x"], ["by_class"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]
+        ),
+    ]
+    tensors = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 2]) for name in ("x", "label")
+    ]
+    value = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    rows = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, value))
+    model = helper.make_model(
+        helper.make_graph(
+            nodes, "g", tensors[:1], [helper.make_value_info("by_class", rows), tensors[1]]
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)],
+    )
+    model.ir_version = 8
+    signature = read_signature(written(model.SerializeToString()))
+    assert [spec.name for spec in signature.outputs] == ["label"]
+    assert "left out 'by_class' (seq(map(int64" in caplog.text
+    assert "zipmap=False" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model"])

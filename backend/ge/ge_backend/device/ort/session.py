@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,16 @@ __all__ = [
     "signature_of",
 ]
 
+log = logging.getLogger(__name__)
+
 # An execution provider of ONNX Runtime, which computes, and its options.
 Provider = tuple[str, dict[str, str]]
 CPU_PROVIDER: Provider = ("CPUExecutionProvider", {})
+
+# What makes tensors of the maps that scikit-learn's converters write.
+AS_TENSORS = (
+    "export it with tensors: skl2onnx and onnxmltools give probabilities as one with zipmap=False"
+)
 
 # ONNX Runtime raises classes of its own, derived from Exception directly, and RuntimeError.
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
@@ -90,8 +99,12 @@ def read_signature(path: str) -> Signature:
 def signature_of(session: onnxruntime.InferenceSession, path: str) -> Signature:
     """Return the inputs and outputs; initialisers that could be overridden are not inputs.
 
+    Outputs that are no tensors, as what scikit-learn's converters write (a map per row), are left
+    out where there are others: Triton carries none.
+
     Raises:
-        ModelError: one of them is of a type that Triton does not carry, or an input of any rank.
+        ModelError: one of them is of a type that Triton does not carry, an input of any rank, or no
+            output a tensor.
     """
     inputs = tuple(_spec(node, path) for node in session.get_inputs())
     bare = {spec.name for spec in inputs if not spec.dims}
@@ -102,9 +115,22 @@ def signature_of(session: onnxruntime.InferenceSession, path: str) -> Signature:
             )
     return Signature(
         inputs=inputs,
-        outputs=tuple(_spec(node, path) for node in session.get_outputs()),
+        outputs=tuple(_spec(node, path) for node in _tensors(session.get_outputs(), path)),
         axis_limits={},
     )
+
+
+def _tensors(outputs: Sequence[Any], path: str) -> list[Any]:
+    """Return the outputs that are tensors; all, where each of them is or nothing is known of it."""
+    others = [node for node in outputs if not node.type.startswith("tensor(")]
+    if not others:
+        return list(outputs)
+    named = ", ".join(f"{node.name!r} ({node.type})" for node in others)
+    said = f"{named}: Triton carries tensors alone; {AS_TENSORS}"
+    if len(others) == len(outputs):
+        raise ModelError(f"{path}: no output is a tensor: {said}")
+    log.warning("%s: left out %s", path, said)
+    return [node for node in outputs if node not in others]
 
 
 def _opened(
