@@ -1,6 +1,7 @@
 """What a model's graph is loaded from, and on which devices."""
 
 import threading
+import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,8 @@ from ge_backend.serving.connect import open_fleet, source_of
 @pytest.mark.parametrize(("name", "told"), [("model.pt", ["x"]), ("model.pt2", [])])
 def test_only_files_that_say_nothing_are_told_what_is_declared(tmp_path, name, told):
     """Two models with other names for the tensors of one file share it where it says them itself."""
-    (tmp_path / name).write_bytes(b"")
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("m/constants.pkl", b"")
     config = {"name": "m", "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}]}
     ours = ModelConfig.read(config, directory=tmp_path, version="1", environment={})
     assert [spec.name for spec in source_of(ours, "cpu").declared.inputs] == told

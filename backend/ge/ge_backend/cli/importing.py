@@ -23,8 +23,10 @@ from ge_backend.device.files.encoder_folder import (
     PROMPTS,
     EncoderFolder,
     default_prompt,
+    encoder_files,
     read_encoder_folder,
 )
+from ge_backend.device.files.usable import check_usable
 from ge_backend.device.pytorch.encoder_export import (
     copy_checkpoint,
     export_onnx,
@@ -79,6 +81,7 @@ def import_(arguments: argparse.Namespace) -> int:
         DeviceUnavailable: what exports is not installed.
     """
     _check_folder(arguments.folder)
+    check_usable([*encoder_files(arguments.folder), *arguments.folder.glob("tokenizer*")])
     checkpoint = replace(read_encoder_folder(arguments.folder), pairs=arguments.pairs)
     _check_pairs(checkpoint)
     _check_prompt(arguments.folder)
@@ -97,6 +100,12 @@ def import_(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(folder: Path) -> None:
+    if folder.is_file():
+        raise ConfigError(
+            f"{folder} is a file; expected the folder of a checkpoint, with config.json and "
+            "weights. A graph (.onnx, .xml, .pt2) needs no import: put it into MODEL/1/ of a model "
+            'repository, with a config.pbtxt of the line backend: "ge" in MODEL'
+        )
     if not folder.is_dir():
         raise ConfigError(
             f"{folder} is not a folder; nothing is downloaded: get it first, such as with hf "

@@ -8,6 +8,7 @@ import os
 import socket
 from pathlib import Path
 
+from ge_backend.errors import ConfigError
 from ge_backend.executor.process.last_stubs import region_of
 from ge_backend.host.instance import Instance
 from ge_backend.kinds import Serving, kind_of
@@ -26,7 +27,22 @@ def open_instance(args: dict[str, str]) -> Serving:
     _close_region_to_others()
     _let_go_of_connections()
     instance = Instance.read(args)
+    _refuse_undeclared(instance)
     return kind_of(instance.config).open(instance)
+
+
+def _refuse_undeclared(instance: Instance) -> None:
+    """Refuse a model without outputs, whose answers the host would take and leave empty.
+
+    Nothing has completed its configuration where the server was told not to.
+    """
+    missing = [what for what in ("input", "output") if not instance.given.get(what)]
+    if missing:
+        raise ConfigError(
+            f"model {instance.config.name!r}: its configuration has no {' and no '.join(missing)}, "
+            "and the server completes none (--disable-auto-complete-config); declare them in "
+            "config.pbtxt, or start the server without that"
+        )
 
 
 def _close_region_to_others() -> None:

@@ -22,6 +22,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.cores import usable_cores
 from ge_backend.device.files.ir_file import ir_aliases
 from ge_backend.device.files.model_file import find_model_file
+from ge_backend.device.files.usable import check_usable
 from ge_backend.device.host_memory import host_memory
 from ge_backend.device.rehearsal import acts_for
 from ge_backend.errors import DeviceUnavailable
@@ -175,10 +176,11 @@ def source_of(config: ModelConfig, device: str) -> GraphSource:
     """Return what a model's graph is loaded from on a device.
 
     Raises:
-        ModelError: there is no model file.
+        ModelError: there is no model file, or it is not what its name says.
     """
     path = find_model_file(config.directory, config.filename, device)
-    return GraphSource.of(
+    check_usable([path])
+    source = GraphSource.of(
         path,
         precision=config.precision,
         engine="" if config.engine == AUTO else config.engine,
@@ -186,6 +188,8 @@ def source_of(config: ModelConfig, device: str) -> GraphSource:
         options=config.options,
         declared=_declared(config, path),
     )
+    check_usable(source.files())
+    return source
 
 
 def _declared(config: ModelConfig, path: Path) -> Declared:

@@ -250,8 +250,28 @@ def test_a_head_that_would_be_left_out_is_refused(folder, name):
     """One that the checkpoint was only trained with is not."""
     with pytest.raises(ConfigError, match=f"{name}, whose head would be left out; expected a name"):
         read_encoder_folder(folder(architectures=[name]))
-    for fine in ("BertModel", "T5EncoderModel", "BertForMaskedLM", "BertForPreTraining"):
+    for fine in ("BertModel", "DPRContextEncoder", "BertForMaskedLM", "BertForPreTraining"):
         assert read_encoder_folder(folder(architectures=[fine])).output == "token_embeddings"
+
+
+def test_half_of_a_model_with_a_decoder_is_refused(folder):
+    """It would be read as the whole one, whose decoder is not there."""
+    with pytest.raises(ConfigError, match=r"T5EncoderModel.*serve it as a model\.onnx"):
+        read_encoder_folder(folder(architectures=["T5EncoderModel"]))
+
+
+def test_a_prompt_that_does_not_count_is_refused(folder):
+    """What of a text is a prompt no client says; where all of it counts nothing is lost."""
+    there = as_sentence_encoder(folder(architectures=["BertModel"]))
+    file = there / "1_Pooling" / "config.json"
+    said = json.loads(file.read_text())
+    file.write_text(json.dumps({**said, "include_prompt": True}))
+    assert read_encoder_folder(there).pooling == "mean"
+    file.write_text(json.dumps({**said, "include_prompt": False}))
+    with pytest.raises(
+        ConfigError, match=r"1_Pooling/config\.json leaves .* include_prompt to true"
+    ):
+        read_encoder_folder(there)
 
 
 def test_positions_that_are_not_for_tokens_are_left_out(folder):

@@ -170,7 +170,7 @@ def test_other_precisions_are_unsupported(load, precision):
 def test_types_that_triton_lacks_are_refused(load):
     """A sequence or complex tensor is a ModelError that names it."""
     sequence = helper.make_tensor_sequence_value_info("y", FLOAT, None)
-    with pytest.raises(ModelError, match=r"'y' is a seq\(tensor\(float\)\)"):
+    with pytest.raises(ModelError, match=r"'y' \(seq\(tensor\(float\)\)\)"):
         load([("SequenceConstruct", ["x"], ["y"])], outputs=[sequence])
 
 

@@ -35,6 +35,8 @@ FIRST_POSITION = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # What a checkpoint's architecture ends with, and the output that its head gives.
 HEADS = {"ForSequenceClassification": "scores", "ForTokenClassification": "token_scores"}
+# What T5 and its kin call their encoder alone.
+HALF = "EncoderModel"
 # These have no head, or one that is only for training; that of any other would be left out.
 HEADLESS = ("Model", "Encoder", "ForMaskedLM", "ForPreTraining")
 DEFAULT_LENGTH = 512
@@ -113,6 +115,11 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     config = _read(folder / CONFIG)
     if writes := _writes(folder, config):
         raise ConfigError(f"{folder} holds a {writes}, which writes text; expected an encoder")
+    if half := [name for name in _architectures(config) if name.endswith(HALF)]:
+        raise ConfigError(
+            f"{folder} holds a {half[0]}, the encoder of a model that has a decoder, too, and is "
+            "read with it; export the encoder, and serve it as a model.onnx"
+        )
     pooling, normalised = "", False
     modules = _modules(folder)
     alone = [kind for kind, _ in modules] == ["Transformer"]  # as a ranker is saved
@@ -221,7 +228,14 @@ def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]
             f"{folder / PROMPTS} cuts embeddings to {cut} numbers, which the model would not; set "
             "truncate_dim to null there, and let clients cut them"
         )
-    given = _read(folder / modules[1][1] / CONFIG)
+    file = folder / modules[1][1] / CONFIG
+    given = _read(file)
+    if given.get("include_prompt", True) is False:
+        raise ConfigError(
+            f"{file} leaves the tokens of a prompt out of a text's vector (include_prompt), and in "
+            "a text that is sent the model cannot tell which these are; set include_prompt to true "
+            "there if texts are sent without a prompt"
+        )
     modes = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
     mode = given.get("pooling_mode") or []
     asked = list(map(str, mode if isinstance(mode, list) else [mode]))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ge_backend.device.files.pointer import refuse_pointer
 from ge_backend.errors import ModelError
 from ge_backend.tensors import Shape
 
@@ -45,6 +46,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         ModelError: the file cannot be read, is no safetensors file, is cut short, or its header
             contradicts itself.
     """
+    refuse_pointer(path)
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
