@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 WORDS = ("rain", "wind", "snow", "goal", "team")
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-LENGTH, WIDTH = 16, 16
+LENGTH, WIDTH = 32, 16
 
 
 def unigram(special=SPECIAL):

@@ -47,7 +47,10 @@ def steps() -> list[tuple[str, str]]:
 def script(ports: dict[str, int]) -> str:
     """Return the commands as a script: on free ports, waiting for each server to be ready."""
     own = " ".join(f"--{name}-port={ports[name]}" for name in ("http", "grpc", "metrics"))
-    lines = [f'ge-backend() {{ "{sys.executable}" -m ge_backend.cli.main "$@"; }}']
+    lines = [
+        f'ge-backend() {{ "{sys.executable}" -m ge_backend.cli.main "$@"; }}',
+        f'python() {{ "{sys.executable}" "$@"; }}',
+    ]
     for number, (command, _) in enumerate(steps()):
         line = command.replace("--openai-port 9000", f"--openai-port {ports['openai']}")
         for name, usual in PORTS.items():
@@ -84,6 +87,8 @@ def printed(installation, tmp_path_factory) -> list[str]:
     """What each step printed, in a folder that has what the reader has."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "encoder.onnx").write_bytes(token_sums(WIDTH))
+    (code,) = (block.text for block in blocks(PAGE) if block.language == "python")
+    (folder / "flowers.py").write_text(code)
     as_sentence_encoder(write_checkpoint(folder / "all-MiniLM-L6-v2"))
     chat = folder / "SmolLM2-135M-Instruct"
     chat.mkdir()

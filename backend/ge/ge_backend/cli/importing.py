@@ -16,6 +16,7 @@ from ge_backend.cli.model.imported import (
     encoder_config,
     ensemble_config,
     lower_cased,
+    normaliser_note,
     tokenizer_config,
 )
 from ge_backend.cli.report.waiting import waiting
@@ -90,12 +91,14 @@ def import_(arguments: argparse.Namespace) -> int:
     names = (name, f"{name}_tokenizer", f"{name}_encoder")
     with _draft(arguments.into, names) as draft:
         with waiting(f"exporting {arguments.folder} and comparing it"):
-            difference = _write(checkpoint, Path(draft), name, packed=arguments.packed)
+            difference, note = _write(checkpoint, Path(draft), name, packed=arguments.packed)
         for one in reversed(names):  # the ensemble last: its steps are there by then
             shutil.move(Path(draft) / one, arguments.into / one)
     taken = "pairs of texts" if checkpoint.pairs else "texts"
     print(f"{name}: {taken} in, {checkpoint.output} out; its steps are {names[1]} and {names[2]}")
     print(f"largest difference from transformers: {difference:.1e}")
+    if note:
+        print(note)
     return 0
 
 
@@ -156,13 +159,14 @@ def _draft(into: Path, names: Sequence[str]) -> tempfile.TemporaryDirectory[str]
         raise ConfigError(f"{into} cannot be written to: {error}; see --into") from error
 
 
-def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) -> float:
-    """Write the three models; return how far the graph is from the original."""
+def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) -> tuple[float, str]:
+    """Write the three models; return how far the graph is from the original, and what to say."""
     encoder, tokenizer, ensemble = (root / f"{name}{end}" for end in ("_encoder", "_tokenizer", ""))
     for folder in (encoder, tokenizer, ensemble):
         (folder / "1").mkdir(parents=True)
     file = tokenizer / "1" / "tokenizer.json"
     write_tokenizer(checkpoint, file)
+    note = normaliser_note(checkpoint.folder / file.name, file)
     if checkpoint.lower_case:
         file.write_text(lower_cased(file.read_text(encoding="utf-8")), encoding="utf-8")
     if packed:
@@ -178,4 +182,4 @@ def _write(checkpoint: EncoderFolder, root: Path, name: str, *, packed: bool) ->
         written[folder / LABELS] = "\n".join(checkpoint.labels) + "\n"
     for path, text in written.items():
         path.write_text(text, encoding="utf-8")
-    return exported.difference
+    return exported.difference, note

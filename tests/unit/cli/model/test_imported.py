@@ -8,6 +8,7 @@ from ge_backend.cli.model.imported import (
     encoder_config,
     ensemble_config,
     lower_cased,
+    normaliser_note,
     tokenizer_config,
 )
 from ge_backend.config.model_folder import parse_config
@@ -139,6 +140,16 @@ def test_a_file_that_is_cut_off_is_no_tokenizer():
     """One line says so."""
     with pytest.raises(ModelError, match=r"tokenizer\.json cannot be read"):
         lower_cased('{"normalizer": nu')
+
+
+def test_another_normaliser_than_the_files_is_told(tmp_path):
+    """As of a cased BERT, which transformers 5 puts in lower case; else there is nothing to say."""
+    own, made = tmp_path / "tokenizer.json", tmp_path / "made.json"
+    own.write_text(json.dumps({"normalizer": None}))
+    made.write_text(json.dumps({"normalizer": {"type": "BertNormalizer", "lowercase": True}}))
+    assert '"lowercase": true}, and not as tokenizer.json, null;' in normaliser_note(own, made)
+    assert normaliser_note(own, own) == ""
+    assert normaliser_note(tmp_path / "none", made) == ""
 
 
 def test_the_tokenizer_is_on_a_cpu():

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from ge_backend.device.files.encoder_folder import EncoderFolder
 from ge_backend.device.pytorch.encoder_export import Exported
 from ge_backend.errors import ModelError
 
-__all__ = ["LABELS", "encoder_config", "ensemble_config", "lower_cased", "tokenizer_config"]
+__all__ = [
+    "LABELS",
+    "encoder_config",
+    "ensemble_config",
+    "lower_cased",
+    "normaliser_note",
+    "tokenizer_config",
+]
 
 MAX_ROWS = 32
 LABELS = "labels.txt"
@@ -49,6 +57,29 @@ parameters {{ key: "device" value: {{ string_value: "cpu" }} }}
 # Longer texts are cut.
 parameters {{ key: "tokenizer.max_length" value: {{ string_value: "{checkpoint.max_length}" }} }}
 {pairs}"""
+
+
+def normaliser_note(own: Path, made: Path) -> str:
+    """Return what to say where transformers normalises texts otherwise than a tokenizer.json; "".
+
+    Its class for the tokenizer may build that part anew: transformers 5 makes BERT's put texts in
+    lower case unless `do_lower_case` says no, whatever the file has.
+
+    Args:
+        own: the checkpoint's file, which may be missing.
+        made: what transformers has made of the checkpoint.
+    """
+    try:
+        found = [json.loads(file.read_text(encoding="utf-8"))["normalizer"] for file in (own, made)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    if found[0] == found[1]:
+        return ""
+    before, after = (json.dumps(each) for each in found)
+    return (
+        f"the tokenizer normalises texts as transformers does, {after}, and not as {own.name}, "
+        f"{before}; do_lower_case and strip_accents in tokenizer_config.json say which"
+    )
 
 
 def lower_cased(tokenizer: str) -> str:
