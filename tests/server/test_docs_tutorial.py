@@ -49,7 +49,7 @@ def script(ports: dict[str, int]) -> str:
     own = " ".join(f"--{name}-port={ports[name]}" for name in ("http", "grpc", "metrics"))
     lines = [
         f'ge-backend() {{ "{sys.executable}" -m ge_backend.cli.main "$@"; }}',
-        f'python() {{ "{sys.executable}" "$@"; }}',
+        f'python3() {{ "{sys.executable}" "$@"; }}',
     ]
     for number, (command, _) in enumerate(steps()):
         line = command.replace("--openai-port 9000", f"--openai-port {ports['openai']}")
