@@ -29,6 +29,7 @@ from enum import Enum
 from typing import TypeVar
 
 __all__ = [
+    "CONTEXT_LENGTH",
     "Cancelled",
     "ConfigError",
     "DeadlineExceeded",
@@ -52,6 +53,10 @@ __all__ = [
     "let_go",
     "unforeseen",
 ]
+
+# How what is too long for a model is refused: by these words LiteLLM tells that a larger model may
+# do, and so do those who build on it. Source: litellm 1.110.2, `exception_mapping_utils.py`.
+CONTEXT_LENGTH = "this model's maximum context length is"
 
 
 class Status(Enum):

@@ -240,7 +240,10 @@ def test_a_search_that_another_engine_began_begins_again():
     ("settings", "message"),
     [
         ({"max_num_seqs": 2}, "beam_width is 3; the model has 64 tokens and runs 2 sequences"),
-        ({"blocks": 9}, "3 tokens and an output of 10 are more than 9 together"),
+        (
+            {"blocks": 9},
+            "is 9 tokens, of prompt and output together: a prompt of 3 and an output of 10",
+        ),
     ],
 )
 def test_a_search_that_can_never_run_is_refused(settings, message):

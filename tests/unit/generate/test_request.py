@@ -44,8 +44,14 @@ def test_beams_share_the_cache():
         (request(prompt=()), "the prompt has no token"),
         (request(prompt=(1, 50)), "prompt has token 50; the model's tokens are 0 to 49"),
         (request(prompt=[1] * 100, max_tokens=1), "the model has 100 positions"),
-        (request(prompt=[1] * 100, max_tokens=None), "100 tokens and an output of 1 are more"),
-        (request(max_tokens=99), "2 tokens and an output of 99 are more than 100 together"),
+        (
+            request(prompt=[1] * 100, max_tokens=None),
+            "is 100 tokens, of prompt and output together: a prompt of 100 and an output of 1",
+        ),
+        (
+            request(max_tokens=99),
+            "is 100 tokens, of prompt and output together: a prompt of 2 and an output of 99",
+        ),
         (request(max_tokens=None, min_tokens=99), "an output of 99"),
         (request(stop_token_ids=(70,)), "stop_token_ids has token 70"),
         (request(sampling=Sampling(logit_bias={77: 1.0})), "logit_bias has token 77"),

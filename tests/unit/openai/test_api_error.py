@@ -12,6 +12,11 @@ from ge_backend.generate.request import GenerationRequest, Limits
 from ge_backend.openai.api_error import ApiError, error_of_grpc
 from ge_backend.openai.text_body import read_completion
 
+# What tells that a larger model might do. Source: litellm 1.110.2,
+# `litellm_core_utils/exception_mapping_utils.py`; langchain-openai 1.7.4, `chat_models/base.py`.
+LITELLM = ("this model's maximum context length is", "model's maximum context limit")
+LANGCHAIN = "context_length_exceeded"
+
 
 def test_the_body_is_openais():
     """Message, type, parameter and code, and whose fault it is by the status."""
@@ -67,3 +72,11 @@ def test_what_the_model_cannot_hold_has_openais_code(max_tokens, cache_tokens):
     error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
     assert (error.status, error.code) == (400, "context_length_exceeded")
     assert error_of_grpc("INVALID_ARGUMENT", "top_p is 2").code is None
+    assert any(phrase in str(error).lower() for phrase in LITELLM)
+    assert LANGCHAIN in str(error.body())
+
+
+def test_vllms_own_words_have_the_code():
+    """A text that vLLM itself refuses, as it is told by the executor."""
+    told = "vLLM refuses the request: This model's maximum context length is 8 tokens. However, …"
+    assert error_of_grpc("INVALID_ARGUMENT", told).code == "context_length_exceeded"

@@ -66,7 +66,7 @@ def test_a_pair_that_must_not_be_cut_is_refused(tokens):
     """By the request, or by the model's own configuration."""
     strict = replace(tokens, options=TokenizerOptions(pairs=True, overflow="error"))
     for known, cut in ((tokens, Cut(never=True)), (strict, Cut())):
-        with pytest.raises(ApiError, match=r"documents\[1\] have 11 tokens.* at most 9") as caught:
+        with pytest.raises(ApiError, match=r"length is 9 tokens.*documents\[1\] have 11") as caught:
             fitted(known, replace(PAIRS, cut=cut))
         assert caught.value.code == "context_length_exceeded"
     assert fitted(strict, replace(PAIRS, cut=Cut(document=4)))[1] == 7 + 9

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.structure import Guide
-from ge_backend.errors import InvalidRequest
+from ge_backend.errors import CONTEXT_LENGTH, InvalidRequest
 from ge_backend.generate.parameters import MAX_BEAMS, Parameters
 
 __all__ = ["GenerationRequest", "Limits"]
@@ -93,8 +93,9 @@ class Limits:
                 else f"the cache has room for {self.cache_tokens} tokens"
             )
             raise InvalidRequest(
-                f"a prompt of {len(request.prompt)} tokens and an output of {least} are more than "
-                f"{longest} together: {why}; shorten the prompt or lower max_tokens"
+                f"{CONTEXT_LENGTH} {longest} tokens, of prompt and output together: a prompt of "
+                f"{len(request.prompt)} and an output of {least} are more, and {why}; shorten the "
+                "prompt or lower max_tokens"
             )
         most = parameters.max_tokens or longest - len(request.prompt)
         self._check_resumed(request, most)

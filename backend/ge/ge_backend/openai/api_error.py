@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-__all__ = ["ApiError", "error_of_grpc"]
+__all__ = ["CONTEXT_LENGTH_EXCEEDED", "ApiError", "error_of_grpc"]
+
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 
 # gRPC's name of a status → HTTP's number. Source: google/rpc/code.proto.
 _STATUS = {
@@ -20,8 +21,8 @@ _STATUS = {
 _SERVER_ERROR = 500
 # An adapter is asked for as a model; in the words of `AdapterFolder.find`, whose status is another.
 _NO_SUCH_ADAPTER = "; the adapters of this model are "
-# Prompt and output together, in the words of `Limits.output_tokens`.
-_TOO_LONG = re.compile(r"a prompt of \d+ tokens and an output of \d+ are more than ")
+# In our words (`CONTEXT_LENGTH`) and in vLLM's.
+_TOO_LONG = "maximum context length is"
 
 
 class ApiError(Exception):
@@ -69,4 +70,4 @@ def _refusal(message: str) -> ApiError:
     """Return what a client is told of a request that the engine refuses."""
     if _NO_SUCH_ADAPTER in message:
         return ApiError(message, status=404, param="model", code="model_not_found")
-    return ApiError(message, code="context_length_exceeded" if _TOO_LONG.match(message) else None)
+    return ApiError(message, code=CONTEXT_LENGTH_EXCEEDED if _TOO_LONG in message else None)

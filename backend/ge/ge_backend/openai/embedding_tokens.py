@@ -13,8 +13,8 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.device.preprocess.text import TextTokenizer, open_tokenizer
 from ge_backend.device.preprocess.tokenizer import TokenizerOptions, read_options
 from ge_backend.ensemble.dag import read_dag
-from ge_backend.errors import GeError, InvalidRequest
-from ge_backend.openai.api_error import ApiError
+from ge_backend.errors import CONTEXT_LENGTH, GeError, InvalidRequest
+from ge_backend.openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
 from ge_backend.openai.folders import find_folder
 from ge_backend.openai.models import ServedModel
 from ge_backend.tensors import Array
@@ -48,10 +48,10 @@ class ModelTokens:
             raise ApiError(f"{where}: {error}", param="input") from error
         if self.most and count > self.most:
             raise ApiError(
-                f"{where} has {count} tokens, special ones included; this model takes at most "
-                f"{self.most}: send a shorter text",
+                f"{CONTEXT_LENGTH} {self.most} tokens, special ones included, and {where} has "
+                f"{count}: send a shorter text",
                 param="input",
-                code="context_length_exceeded",
+                code=CONTEXT_LENGTH_EXCEEDED,
             )
         return count
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ge_backend.errors import InvalidRequest
-from ge_backend.openai.api_error import ApiError
+from ge_backend.errors import CONTEXT_LENGTH, InvalidRequest
+from ge_backend.openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
 from ge_backend.openai.embedding_tokens import ModelTokens
 from ge_backend.openai.rank_body import Pairs
 
@@ -53,10 +53,10 @@ def _fitted(tokens: ModelTokens, pairs: Pairs) -> tuple[tuple[str, ...], int]:
         count = around + room
         if tokens.most and count > tokens.most and refused:
             raise ApiError(
-                f"{pairs.names[0]} and {pairs.names[1]}[{place}] have {count} tokens, special ones "
-                f"included; this model takes at most {tokens.most}: send a shorter text",
+                f"{CONTEXT_LENGTH} {tokens.most} tokens, special ones included, and "
+                f"{pairs.names[0]} and {pairs.names[1]}[{place}] have {count}: send a shorter text",
                 param=pairs.names[1],
-                code="context_length_exceeded",
+                code=CONTEXT_LENGTH_EXCEEDED,
             )
         total += min(count, tokens.most or count)
     return tuple(documents), total

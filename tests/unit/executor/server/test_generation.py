@@ -423,7 +423,7 @@ def test_samples_are_told_apart(rig):
     [
         ({"ids": [9], "top_p": 7}, "top_p is 7"),
         ({"ids": [99]}, "prompt has token 99"),
-        ({"ids": [9], "max_tokens": 10_000}, "are more than 512 together"),
+        ({"ids": [9], "max_tokens": 10_000}, "context length is 512 tokens"),
         ({"text": ""}, "the prompt has no token"),
     ],
 )
