@@ -1,5 +1,7 @@
 """What a client may ask for, under vLLM's names."""
 
+from dataclasses import replace
+
 import pytest
 
 from ge_backend.device.language.structure import Structure, StructureKind
@@ -141,13 +143,12 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
     [
         ({"best_off": 2}, "'best_off' is unknown; known are temperature"),
         ({"best_of": 2, "n": 3}, "best_of is 2; it has to be at least n, which is 3"),
-        ({"best_of": 2, "temperature": 0}, "best_of is 2; it has to be 1 where temperature is 0"),
         ({"best_of": 2, "beam_width": 2}, "best_of cannot be combined with beam_width"),
         ({"temperature": "warm"}, "temperature is 'warm'; it has to be a number"),
         ({"temperature": True}, "temperature is True"),
         ({"temperature": float("nan")}, "temperature is nan"),
         ({"temperature": -1}, "temperature is -1.0; it has to be from 0 to 1e+20"),
-        ({"top_p": 0}, "top_p is 0.0; it has to be above 0 and at most 1"),
+        ({"top_p": -0.1}, "top_p is -0.1; it has to be above 0 and at most 1"),
         ({"top_k": 1.5}, "top_k is 1.5; it has to be a whole number"),
         ({"min_p": 2}, "min_p is 2.0; it has to be from 0 to 1"),
         ({"repetition_penalty": 0}, "repetition_penalty is 0.0; it has to be from 1e-20 to 1e+20"),
@@ -176,7 +177,15 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"ignore_eos": 1}, "ignore_eos is 1; it has to be true or false"),
         ({"ignore_eos": "perhaps"}, "ignore_eos is 'perhaps'"),
         ({"n": 0}, "n is 0; it has to be a whole number from 1 to 128"),
-        ({"n": 2, "temperature": 0}, "n is 2; it has to be 1"),
+        (
+            {"use_beam_search": True},
+            "use_beam_search is True, which is not supported; leave it out",
+        ),
+        ({"prompt_logprobs": 1}, "prompt_logprobs is 1, which is not supported; leave it out"),
+        ({"allowed_token_ids": [1]}, "allowed_token_ids is [1], which is not supported"),
+        ({"truncate_prompt_tokens": 5}, "truncate_prompt_tokens is 5, which is not supported"),
+        ({"detokenize": "false"}, "detokenize is 'false', which is not supported"),
+        ({"include_stop_str_in_output": 2}, "include_stop_str_in_output is 2; it has to be true"),
         ({"priority": 10**9}, "priority is 1000000000; it has to be a whole number from -1000"),
         ({"seed": 2**63}, "seed is"),
         ({"seed": float("inf")}, "seed is inf"),
@@ -185,7 +194,7 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
         ({"cache_salt": "\ud800"}, r"cache_salt is '\ud800', which is not Unicode"),
         ({"beam_width": 9}, "beam_width is 9; it has to be a whole number from 1 to 8"),
         ({"beam_width": 2, "n": 3}, "n is 3; of a beam search it has to be at most beam_width"),
-        ({"length_penalty": 1}, "length_penalty is for beam search; it needs a beam_width"),
+        ({"length_penalty": 2}, "length_penalty is for beam search; it needs a beam_width"),
         ({"beam_width": 2, "length_penalty": 11}, "length_penalty is 11.0; it has to be from -10"),
         ({"beam_width": 2, "early_stopping": 3}, "it has to be true, false or 'never'"),
         ({"beam_width": 2, "top_p": 0.5}, "top_p cannot be combined with beam_width"),
@@ -229,15 +238,73 @@ def test_the_impossible_is_refused_by_name_and_range(given, message):
 def test_a_bad_word_is_kept_from_the_beginning_and_from_within_a_text():
     """Tokenizers write a word in two ways, with and without a space before it."""
     tokens = {"no": [1], " no": [2], "never": [3, 4], " never": [5]}
-    asked = parse_parameters({"bad_words": ["no", " never"]}, encode=tokens.__getitem__)
-    assert asked.sampling.bad_words_ids == ((1,), (2,), (3, 4))
+    lines = {"\n": [9], "\nno": [9, 1], "\nnever": [9, 6]}
+    asked = parse_parameters({"bad_words": ["no", " never"]}, encode=(tokens | lines).__getitem__)
+    assert set(asked.sampling.bad_words_ids) == {(1,), (2,), (3, 4), (5,), (6,)}
+
+
+def test_a_tokenizer_that_joins_a_line_to_a_word_tells_no_third_spelling():
+    """Then what stands behind the line's end cannot be told apart from it."""
+    tokens = {"no": [1], " no": [2], "\n": [9], "\nno": [8]}
+    asked = parse_parameters({"bad_words": ["no"]}, encode=tokens.__getitem__)
+    assert set(asked.sampling.bad_words_ids) == {(1,), (2,)}
+
+
+def test_vllms_defaults_may_be_spelled_out():
+    """By JSON's values, by texts as Triton's parameters hold them, or by null."""
+    given = {
+        "use_beam_search": "False",
+        "detokenize": True,
+        "echo": False,
+        "prompt_logprobs": 0,
+        "truncate_prompt_tokens": None,
+        "allowed_token_ids": None,
+        "logits_processors": None,
+        "spaces_between_special_tokens": False,
+        "include_stop_str_in_output": "false",
+        "skip_special_tokens": True,
+        "length_penalty": 1.0,
+        "early_stopping": False,
+        "logit_bias": {},
+        "n": 1,
+        "best_of": 1,
+        "top_k": -1,
+        "min_p": 0.0,
+        "guided_decoding": None,
+    }
+    found = parse_parameters(given)
+    assert replace(found, best_of=0) == replace(
+        parse_parameters({}), sampling=replace(parse_parameters({}).sampling, top_k=-1)
+    )
+
+
+def test_beams_take_what_they_do_not_heed_at_its_default():
+    """Clients that write all of vLLM's parameters out ask for nothing more."""
+    given = {"beam_width": 2, "top_p": 1.0, "presence_penalty": 0, "stop": [], "best_of": 1}
+    assert parse_parameters(given).beam_width == 2
+
+
+def test_greedy_samples_may_be_several():
+    """OpenAI gives them, though all are equal."""
+    assert parse_parameters({"n": 2, "temperature": 0}).num_drawn == 2
+
+
+def test_a_share_of_nothing_is_the_likeliest_token():
+    """As OpenAI takes it."""
+    assert 0 < parse_parameters({"top_p": 0}).sampling.top_p < 1e-6
+
+
+def test_an_older_name_of_a_structure():
+    """That vllm_backend takes, with the compiler that may be named in it."""
+    asked = parse_parameters({"guided_decoding": '{"regex": "a+", "backend": "auto"}'})
+    assert asked.structure == Structure(StructureKind.REGEX, "a+")
 
 
 def test_a_bad_word_of_many_tokens_is_refused():
     """Before every token all words are looked for, each length by itself."""
     with pytest.raises(InvalidRequest, match=r"has 'a{40}' of 65 tokens; .* may have 64"):
         parse_parameters({"bad_words": ["b", "a" * 65]}, encode=list)
-    assert len(parse_parameters({"bad_words": ["a" * 63]}, encode=list).sampling.bad_words_ids) == 1
+    assert len(parse_parameters({"bad_words": ["a" * 63]}, encode=list).sampling.bad_words_ids) == 2
 
 
 def test_ranking_needs_log_probabilities():

@@ -60,6 +60,13 @@ def test_a_stop_text_is_cut_out_across_tokens():
     assert (deltas, assembler.stopped, assembler.tokens) == (["x", "", "", ""], True, 3)
 
 
+def test_a_stop_text_may_be_left_in():
+    """Then the text ends with it, and what the same token had behind it is cut off."""
+    text = TextAssembler(Pieces(["ab", "cde"]), ("bc",), include_stop=True)
+    assert [text.take(0), text.take(1)] == ["a", "bc"]
+    assert text.stopped
+
+
 def test_the_end_gives_out_what_was_held_back():
     """A sequence that ends otherwise has all of its text."""
     deltas, rest, _ = assembled(["xa", "b"], ["abc"])

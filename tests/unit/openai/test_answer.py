@@ -76,6 +76,17 @@ def test_offsets_go_on_from_token_to_token():
     assert [choice["logprobs"]["text_offset"] for choice in whole.whole()["choices"]] == offsets
 
 
+def test_running_usage_is_told_with_every_event():
+    """Of all choices so far, as vLLM's `continuous_usage_stats`; the last event has it all."""
+    writer = TextAnswerWriter(CompletionForm(None), HEAD, 2, 1, usage=True, running=True)
+    told = [
+        read(list(writer.events(index, Piece(text="a", tokens=tokens, prompt_tokens=3))))
+        for index, tokens in ((0, 1), (1, 2))
+    ]
+    assert [each["usage"]["completion_tokens"] for events in told for each in events] == [1, 3]
+    assert read([next(iter(writer.end()))])[0]["usage"]["total_tokens"] == 9
+
+
 def test_without_usage_there_is_no_word_of_it():
     """As OpenAI's own events are."""
     writer = TextAnswerWriter(CompletionForm(None), HEAD, 1, 1, usage=False)

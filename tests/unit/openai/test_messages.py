@@ -4,25 +4,36 @@ import pytest
 
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.messages import (
+    content_text,
     read_messages,
     read_tools,
     with_calls_as_text,
     with_nine_letter_ids,
     with_objects_as_arguments,
+    with_parts,
 )
 
 
-def test_contents_become_one_text():
-    """Parts are lines of it, as with vLLM, and none is empty."""
+def test_contents_stay_texts_or_parts():
+    """What the template takes of them is its own affair; none is empty."""
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     given = [
         {"role": "user", "content": parts},
         {"role": "assistant", "content": None, "name": "x"},
     ]
     assert read_messages(given) == (
-        {"role": "user", "content": "a\nb"},
+        {"role": "user", "content": parts},
         {"role": "assistant", "content": "", "name": "x"},
     )
+
+
+def test_a_content_is_one_text_or_parts():
+    """Parts are lines of the text, as with vLLM; an empty text has no part."""
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert content_text({"role": "user", "content": parts}) == "a\nb"
+    assert with_parts({"role": "user", "content": "a"})["content"] == parts[:1]
+    assert with_parts({"role": "user", "content": ""})["content"] == []
+    assert with_parts({"role": "user", "content": parts})["content"] == parts
 
 
 def test_arguments_of_tool_calls_become_objects():

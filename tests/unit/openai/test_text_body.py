@@ -137,6 +137,46 @@ def test_options_of_a_stream_are_one_switch(read):
         read(stream=True, stream_options={}, **{"stream_options.include_usage": True})
 
 
+@pytest.mark.parametrize(
+    ("options", "usage", "running"),
+    [
+        ({"include_obfuscation": False}, False, False),
+        ({"include_usage": True, "include_obfuscation": True}, True, False),
+        ({"include_usage": True, "continuous_usage_stats": True}, True, True),
+        ({"continuous_usage_stats": True}, False, False),
+    ],
+)
+@pytest.mark.parametrize("read", [completion, chat])
+def test_options_of_a_stream_that_clients_send(read, options, usage, running):
+    """OpenAI's obfuscation, which there is none of, and vLLM's running usage, as there."""
+    reply = read(stream=True, stream_options=options).reply
+    assert (reply.usage, reply.running_usage) == (usage, running)
+
+
+def test_fields_of_vllm_and_openai_that_say_nothing_new():
+    """Each is taken; those that the engine knows go through to it."""
+    given = {"use_beam_search": False, "prompt_logprobs": 0, "spaces_between_special_tokens": True}
+    taken = {"prompt_cache_retention": "24h", "request_id": "a", "echo": False, "top_logprobs": 0}
+    asked = chat(**given, **taken, truncate_prompt_tokens=None, documents=[])
+    assert given.items() <= asked.sampling.items()
+    assert asked.reply.top is None
+    assert "logprobs" not in asked.sampling
+
+
+@pytest.mark.parametrize(("mode", "forced"), [("auto", None), ("required", "")])
+def test_allowed_tools_are_the_tools(mode, forced):
+    """Those alone are shown to the template, and may be called."""
+    tools = [{"type": "function", "function": {"name": name}} for name in ("one", "two")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools[1:]}}
+    asked = chat(tools=tools, tool_choice=choice)
+    assert (asked.tools, asked.forced) == (tuple(tools[1:]), forced)
+    for wrong in ({"mode": "any", "tools": tools}, {"mode": mode, "tools": []}, 3):
+        with pytest.raises(ApiError, match="allowed_tools has to have a mode"):
+            chat(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": wrong})
+    with pytest.raises(ApiError, match="allows two; the request's tools are: one"):
+        chat(tools=tools[:1], tool_choice=choice)
+
+
 def test_special_tokens_of_a_chat_are_its_templates():
     """As with vLLM, a client may want the tokenizer's own, too; a completion has them."""
     assert chat().sampling["add_special_tokens"] is False

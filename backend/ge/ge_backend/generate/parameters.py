@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -32,10 +32,11 @@ MAX_STOPS = 128
 MAX_STOP_LETTERS = 2**14  # of all of them: what looks for them has a state for each
 MAX_STOP_TOKENS = 2**10  # a beam offers as many tokens more
 MAX_LOGPROBS = 20
-MAX_BAD_WORDS = 1024  # each becomes tokens twice
+MAX_BAD_WORDS = 1024  # each becomes tokens three times
 MAX_BAD_LETTERS = 2**16  # of all of them
 MAX_BAD_TOKENS = 64  # of each; before every token, words of each length are looked for
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
+LEAST_TOP_P = 1e-9  # of the likeliest token alone
 _MOST = 2**31 - 1
 
 Encode = Callable[[str], Sequence[int]]
@@ -84,6 +85,7 @@ class Parameters:
         add_special_tokens: a prompt that is a text gets the special tokens that the tokenizer puts
             around every text; for whoever turns text into tokens.
         skip_special_tokens: the text has no special tokens; else all but an end of text.
+        include_stop: the text ends with the stop text, or with that of the token that ended it.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -106,6 +108,7 @@ class Parameters:
     lora_name: str = ""
     add_special_tokens: bool = True
     skip_special_tokens: bool = True
+    include_stop: bool = False
 
     @property
     def num_drawn(self) -> int:
@@ -136,6 +139,7 @@ def parse_parameters(
     Raises:
         InvalidRequest: a name is unknown, or a value impossible; says which values are not.
     """
+    given = _without_defaults(given)
     unknown = sorted(set(given) - set(_READERS))
     if unknown:
         raise InvalidRequest(
@@ -149,7 +153,8 @@ def parse_parameters(
         del values["seed"]
     words = values.pop("bad_words", ())
     structure = _structure(values)
-    _check_beams(given, values.get("beam_width", 1))
+    _check_beams(_changed(given, values), values.get("beam_width", 1))
+    values["include_stop"] = values.pop("include_stop_str_in_output", False)
     own = {name: values.pop(name) for name in Parameters.__dataclass_fields__ if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
     own["seeded"] = "seed" in values
@@ -171,20 +176,43 @@ def _consistent(asked: Parameters) -> Parameters:
         raise InvalidRequest(
             f"best_of is {asked.best_of}; it has to be at least n, which is {asked.n}"
         )
-    if asked.num_drawn > 1 == asked.beam_width and asked.sampling.greedy:
-        name = "best_of" if asked.ranked else "n"
-        raise InvalidRequest(
-            f"{name} is {asked.num_drawn}; it has to be 1 where temperature is 0, as all samples "
-            "would be equal"
-        )
     if asked.ranked and asked.sampling.logprobs is None:
         return replace(asked, sampling=replace(asked.sampling, logprobs=0))
     return asked
 
 
-def _check_beams(given: Mapping[str, Any], beam_width: int) -> None:
+def _without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters without those of vLLM's that can only be what they are anyhow.
+
+    Raises:
+        InvalidRequest: one of them is something else.
+    """
+    left = dict(given)
+    for name in [name for name in given if name in _AT_DEFAULT]:
+        value = left.pop(name)
+        if value is not None and _AT_DEFAULT[name] and _plain(value) not in _AT_DEFAULT[name]:
+            raise InvalidRequest(
+                f"{name} is {value!r:.80}, which is not supported; leave it out{_INSTEAD[name]}"
+            )
+    return left
+
+
+def _plain(value: Any) -> str:
+    """Return a value as JSON, in which a text that holds JSON is that."""
+    return str(value).lower() if isinstance(value, str) else _json(value)
+
+
+def _changed(given: Mapping[str, Any], values: Mapping[str, Any]) -> set[str]:
+    """Return the names that were given and are not at their defaults."""
+    return {
+        name
+        for name, value in given.items()
+        if value is not None and (name not in _DEFAULTS or values.get(name) != _DEFAULTS[name])
+    }
+
+
+def _check_beams(named: set[str], beam_width: int) -> None:
     """Raise where a request asks for beams and for what they do not have, or the other way."""
-    named = {name for name, value in given.items() if value is not None}
     if beam_width == 1 and (only := sorted(named & _OF_BEAMS)):
         raise InvalidRequest(f"{only[0]} is for beam search; it needs a beam_width above 1")
     if beam_width > 1 and (other := sorted(named - _WITH_BEAMS)):
@@ -195,23 +223,29 @@ def _check_beams(given: Mapping[str, Any], beam_width: int) -> None:
 
 
 def _bad_words(words: Sequence[str], encode: Encode | None) -> BadWords:
-    """Return each word's tokens as they are at the beginning of a text and within one."""
+    """Return each word's tokens as they are at the beginning of a text and within one.
+
+    Within one it may stand behind a space, or behind none, where some tokenizers put one by
+    themselves when a text begins: there it is looked for behind a line's end.
+    """
     if not words:
         return BadWords()
     if encode is None:
         raise InvalidRequest("bad_words needs a tokenizer, and this model has none; leave it out")
     found: list[tuple[int, ...]] = []
+    line = tuple(encode("\n"))
     for word in words:
         bare = tuple(encode(word.lstrip()))
         if len(bare) > MAX_BAD_TOKENS:
             raise InvalidRequest(
                 f"bad_words has {word[:40]!r} of {len(bare)} tokens; each may have {MAX_BAD_TOKENS}"
             )
-        within = tuple(encode(" " + word.lstrip()))
-        found.append(bare)
-        if within and len(within) == len(bare) and within[0] != bare[0]:
-            found.append(within)
-    return BadWords.of(found)
+        behind = tuple(encode("\n" + word.lstrip()))
+        spellings = [tuple(encode(" " + word.lstrip()))]
+        if line and behind[: len(line)] == line:
+            spellings.append(behind[len(line) :])
+        found += [bare, *filter(None, spellings)]
+    return BadWords.of(dict.fromkeys(found))
 
 
 def _structure(values: dict[str, Any]) -> Structure | None:
@@ -232,6 +266,11 @@ def _number(name: str, value: Any) -> float:
     if not math.isfinite(number):
         raise InvalidRequest(f"{name} is {value!r}; it has to be a number")
     return number
+
+
+def _top_p(name: str, value: Any) -> float:
+    """Return a share; 0, with OpenAI, is that of the likeliest token alone."""
+    return _number(name, value) or LEAST_TOP_P
 
 
 def _whole(low: int, high: int) -> Callable[[str, Any], int]:
@@ -380,7 +419,9 @@ def _structured_outputs(name: str, value: Any) -> Structure:
     """Return what newer releases of vLLM call `{"regex": "a+"}`; the object may come as text."""
     said = _opened(value)
     given = said if isinstance(said, Mapping) else {}
-    given = {kind: one for kind, one in given.items() if one not in (None, False)}
+    given = {
+        kind: one for kind, one in given.items() if one not in (None, False) and kind != "backend"
+    }
     if given == {"json_object": True}:
         given = {"json": {"type": "object"}}
     kind, one = next(iter(given.items()), ("", None))
@@ -394,10 +435,10 @@ def _structured_outputs(name: str, value: Any) -> Structure:
 
 # What vLLM's object calls them, and the parameter of their own.
 _KINDS = {kind.value.removeprefix("guided_"): kind.value for kind in StructureKind}
-_STRUCTURES = (*_KINDS.values(), "structured_outputs")
+_STRUCTURES = (*_KINDS.values(), "structured_outputs", "guided_decoding")
 _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "temperature": _number,
-    "top_p": _number,
+    "top_p": _top_p,
     "top_k": _whole(-1, _MOST),
     "min_p": _number,
     "repetition_penalty": _number,
@@ -425,11 +466,41 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "guided_choice": _held_to(StructureKind.CHOICE, _choices),
     "guided_grammar": _held_to(StructureKind.GRAMMAR, _written),
     "structured_outputs": _structured_outputs,
+    "guided_decoding": _structured_outputs,
     "speculation": _switch,
     "lora_name": _text,
     "add_special_tokens": _switch,
     "skip_special_tokens": _switch,
+    "include_stop_str_in_output": _switch,
 }
+# vLLM's names whose values change the answer, with those that do not, as JSON; of a name without
+# any, every value is as good. Null is as good as absent for all of them.
+_AT_DEFAULT: Mapping[str, tuple[str, ...]] = {
+    "use_beam_search": ("false",),
+    "detokenize": ("true",),
+    "echo": ("false",),
+    "prompt_logprobs": ("0", "false"),
+    "truncate_prompt_tokens": ("null",),
+    "allowed_token_ids": ("null",),
+    "logits_processors": ("[]",),
+    "spaces_between_special_tokens": (),
+    "skip_reading_prefix_cache": ("false",),
+    "flat_logprobs": ("false",),
+}
+# What to say in place of one of them; ends the message.
+_INSTEAD = dict.fromkeys(_AT_DEFAULT, "") | {
+    "use_beam_search": ", or say beam_width",
+    "truncate_prompt_tokens": ", and send the end of the prompt alone",
+    "allowed_token_ids": ", or say logit_bias",
+    "skip_reading_prefix_cache": ", or say prefix_cache: false",
+    "prompt_logprobs": "; only tokens of the output have log-probabilities",
+    "detokenize": ", and name the outputs that are wanted",
+}
+_DEFAULTS: Mapping[str, Any] = {
+    each.name: getattr(default, each.name)
+    for default in (Sampling(), Parameters())
+    for each in fields(default)
+} | {"include_stop_str_in_output": False, "logit_bias": {}, "bad_words": (), "best_of": 1}
 _OF_BEAMS = {"length_penalty", "early_stopping"}
 _WITH_BEAMS = _OF_BEAMS | {
     "beam_width",
@@ -448,4 +519,5 @@ _WITH_BEAMS = _OF_BEAMS | {
     "lora_name",
     "add_special_tokens",
     "skip_special_tokens",
+    "include_stop_str_in_output",
 }

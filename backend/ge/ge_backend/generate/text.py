@@ -23,19 +23,28 @@ class TextAssembler:
         stream: gives the text of the sequence's tokens, whole characters at a time.
         stop: none of them empty.
         min_tokens: a stop text that is complete with one of the first so many is none.
+        include_stop: a stop text is not cut off; what is behind it is.
 
     Attributes:
         stopped: a stop text was found; its sequence has nothing more to say.
         tokens: how many were taken, the last one that with which the stop text was complete.
     """
 
-    def __init__(self, stream: TextStream, stop: tuple[str, ...], min_tokens: int = 0) -> None:
+    def __init__(
+        self,
+        stream: TextStream,
+        stop: tuple[str, ...],
+        min_tokens: int = 0,
+        *,
+        include_stop: bool = False,
+    ) -> None:
         self.stopped = False
         self.tokens = 0
         self._stream = stream
         self._stops = _stops(stop) if stop else None
         self._begun = 0
         self._min_tokens = min_tokens
+        self._include_stop = include_stop
         self._held = ""
 
     def take(self, token: int) -> str:
@@ -65,7 +74,7 @@ class TextAssembler:
             if counts and stops.whole[begun]:
                 self.stopped = True
                 self._held = ""
-                return text[: end - stops.whole[begun]]
+                return text[: end if self._include_stop else end - stops.whole[begun]]
         self._begun = stops.going_on(begun)
         certain = len(text) - stops.length[self._begun]
         self._held = text[certain:]

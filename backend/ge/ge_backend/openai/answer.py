@@ -26,10 +26,18 @@ class TextAnswerWriter:
         head: `id`, `created` and `model`.
         samples: of each prompt; choice i is of prompt i // samples.
         usage: whether events have usage; an answer that is whole always does.
+        running: whether each has that so far; else the last one alone.
     """
 
     def __init__(
-        self, form: Form, head: dict[str, Any], choices: int, samples: int, *, usage: bool
+        self,
+        form: Form,
+        head: dict[str, Any],
+        choices: int,
+        samples: int,
+        *,
+        usage: bool,
+        running: bool = False,
     ) -> None:
         self._form = form
         self._head = head
@@ -39,6 +47,7 @@ class TextAnswerWriter:
         self._prompts: dict[int, int] = {}
         self._samples = samples
         self._usage = usage
+        self._running = running
 
     def take(self, index: int, piece: Piece) -> None:
         """Keep what is new of a choice, for `whole`."""
@@ -84,6 +93,8 @@ class TextAnswerWriter:
 
     def _event(self, choices: list[Any], usage: dict[str, int] | None = None) -> bytes:
         body = {**self._head, "object": self._form.part, "choices": choices}
+        if self._running:
+            usage = self._figures()
         return event({**body, "usage": usage} if self._usage else body)
 
     def _figures(self) -> dict[str, int]:

@@ -178,7 +178,7 @@ class Endpoints:
         self._incoming.check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
         model, adapter = await self._writer(asked.reply.model)
         template = self._templates.of(model)
-        prompt = template.render(asked.messages, asked.tools)
+        prompt = template.render(asked.messages, asked.tools, asked.rendering)
         calling = read_calling(asked, template)
         form = ChatForm(asked.reply.top, calling.reader, several=asked.several)
         wanted = {**asked.sampling, **calling.held.sampling, **calling.sampling}
@@ -237,7 +237,9 @@ class Endpoints:
             "model": reply.model,
         }
         choices = len(calls) * reply.samples
-        writer = TextAnswerWriter(form, head, choices, reply.samples, usage=reply.usage)
+        writer = TextAnswerWriter(
+            form, head, choices, reply.samples, usage=reply.usage, running=reply.running_usage
+        )
         pieces = merged([self._triton.write(call) for call in calls])
         if not reply.stream:
             await while_connected(request, _collect(pieces, writer, reply.samples))

@@ -27,13 +27,21 @@ from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.call_forms import CallForm, form_of
+from ge_backend.openai.contents import (
+    check_nothing_is_lost,
+    contents_of,
+    up_to_end,
+    with_end,
+)
 from ge_backend.openai.folders import find_folder
 from ge_backend.openai.messages import (
     Message,
+    content_text,
     with_calls_as_text,
     with_nine_letter_ids,
     with_objects_as_arguments,
 )
+from ge_backend.openai.rendering import Rendering
 
 __all__ = ["AddedTokens", "ChatTemplate", "Templates", "template_files"]
 
@@ -41,14 +49,17 @@ CONFIG = "tokenizer_config.json"
 TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
+SPECIAL = "special_tokens_map.json"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
+ASSISTANT = "assistant"  # templates leave out what it thought
+PLAIN = Rendering()
 # In templates of Mistral's, which refuse ids of tool calls that are of another length.
 NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
 
 
 def template_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's folder that its chat template is read from."""
-    names = (CONFIG, TEMPLATE, TOKENIZER)
+    names = (CONFIG, SPECIAL, TEMPLATE, TOKENIZER)
     several = [path for name in names if (path := folder / name).is_file()]
     return several + _others(folder)
 
@@ -67,6 +78,9 @@ class ChatTemplate:
     Args:
         folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
             of its own; variants may be files in `additional_chat_templates`.
+
+    What a content is to the template, a text or parts, is told by what it writes of both when it is
+    read.
 
     Attributes:
         calls: how its model writes calls of tools; None where that is not known.
@@ -88,10 +102,11 @@ class ChatTemplate:
             self._nine_letters = bool(NINE_LETTERS.search(whole))
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
-            self._names = {
-                key: value.get("content", "") if isinstance(value, Mapping) else value
-                for key, value in config.items()
-                if key.endswith("_token") and isinstance(value, (str, Mapping))
+            self._reads_documents = "documents" in whole
+            self._names = _special_tokens(_read_json(folder / SPECIAL)) | _special_tokens(config)
+            self._contents = {
+                name: contents_of(partial(template.render, **self._names, tools=None))
+                for name, template in self._templates.items()
             }
         except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
             raise ApiError(f"the model's chat template cannot be read: {error}") from error
@@ -114,7 +129,12 @@ class ChatTemplate:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ApiError(f"the model's {TOKENIZER} cannot be read: {error}") from error
 
-    def render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        asked: Rendering = PLAIN,
+    ) -> str:
         """Return the prompt that asks for the next message.
 
         It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
@@ -124,27 +144,44 @@ class ChatTemplate:
         always objects where it goes through their names.
 
         Raises:
-            ApiError: the template refuses the messages.
+            ApiError: the template refuses the messages, or leaves out a text of a message that is
+                not the assistant's.
         """
-        several = "tool_use" if tools and "tool_use" in self._templates else "default"
-        template = self._templates.get(several) or next(iter(self._templates.values()))
+        name = "tool_use" if tools and "tool_use" in self._templates else "default"
+        name = name if name in self._templates else next(iter(self._templates))
+        if asked.documents and not self._reads_documents:
+            raise ApiError(
+                "the model's chat template has no place for documents; put them into a message",
+                param="documents",
+            )
         if not self._knows_developers:
             messages = [_from_the_system(message) for message in messages]
         written = partial(
-            template.render,
-            **self._names,
-            tools=list(tools) or None,
-            documents=None,
-            add_generation_prompt=True,
+            self._templates[name].render,
+            **{
+                **self._names,
+                **asked.names,
+                "tools": list(tools) or None,
+                "documents": list(asked.documents) or None,
+                "add_generation_prompt": asked.answers,
+            },
         )
         if self._nine_letters:
             messages = list(map(with_nine_letter_ids, messages))
+        texts = [content_text(each) for each in messages if each["role"] != ASSISTANT]
+        messages = list(map(self._contents[name].form, messages))
+        if asked.goes_on:
+            messages = [*messages[:-1], with_end(messages[-1])]
         try:
-            return _first_that_works(written, messages)
+            prompt = _first_that_works(written, messages)
         except Exception as error:  # whatever a template's code may raise: it is the request's
             raise ApiError(
                 f"the model's chat template refuses the messages: {error}", param="messages"
             ) from error
+        if asked.goes_on:
+            prompt = up_to_end(prompt)
+        check_nothing_is_lost(prompt, texts)
+        return prompt
 
 
 def _first_that_works(written: Callable[..., Any], messages: Sequence[Message]) -> str:
@@ -254,6 +291,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise ApiError(f"the model's {path.name} holds no JSON object")
     return read
+
+
+def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens that a file names, such as `bos_token`."""
+    return {
+        key: value.get("content", "") if isinstance(value, Mapping) else value
+        for key, value in said.items()
+        if key.endswith("_token") and isinstance(value, (str, Mapping))
+    }
 
 
 def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:

@@ -13,11 +13,13 @@ from ge_backend.openai.api_error import ApiError
 
 __all__ = [
     "Message",
+    "content_text",
     "read_messages",
     "read_tools",
     "with_calls_as_text",
     "with_nine_letter_ids",
     "with_objects_as_arguments",
+    "with_parts",
 ]
 
 Message = dict[str, Any]
@@ -27,7 +29,7 @@ _NINE = re.compile("[a-zA-Z0-9]{9}")
 
 
 def read_messages(given: Any) -> tuple[Message, ...]:
-    """Return a chat's messages: contents as one text, arguments of tool calls as JSON's values.
+    """Return a chat's messages: contents as text or parts, arguments of calls as JSON's values.
 
     Arguments that are null or no JSON, as those that a limit of tokens has cut off, are `{}`.
 
@@ -64,7 +66,21 @@ def with_calls_as_text(message: Message) -> Message:
     if "tool_calls" not in message:
         return message
     written = partial(json.dumps, ensure_ascii=False)
-    return _with_arguments(message, written) | {"content": message["content"] or None}
+    return _with_arguments(message, written) | {"content": content_text(message) or None}
+
+
+def content_text(message: Message) -> str:
+    """Return a message's content as one text; its parts become lines, as they do in vLLM."""
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def with_parts(message: Message) -> Message:
+    """Return a message whose content is a list of parts; none where it is empty."""
+    content = message["content"]
+    if not isinstance(content, str):
+        return message
+    return message | {"content": [{"type": "text", "text": content}] if content else []}
 
 
 def with_objects_as_arguments(message: Message) -> Message:
@@ -117,12 +133,11 @@ def _message(given: Any, where: str) -> Message:
     return message
 
 
-def _content(given: Any, where: str) -> str:
-    """Return a content as text; its parts become lines, as they do in vLLM."""
+def _content(given: Any, where: str) -> str | list[dict[str, str]]:
     if given is None or isinstance(given, str):
         return given or ""
     parts = given if isinstance(given, list) else [given]
-    return "\n".join(_part(part, where) for part in parts)
+    return [{"type": "text", "text": _part(part, where)} for part in parts]
 
 
 def _part(part: Any, where: str) -> str:

@@ -13,7 +13,16 @@ from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.call_forms import CallForm, call_rules
 from ge_backend.openai.schemas import Schema, tool_schemas
 
-__all__ = ["FREE", "GUIDED", "Held", "call_or_format", "forced_name", "format_alone", "named_call"]
+__all__ = [
+    "FREE",
+    "GUIDED",
+    "Held",
+    "call_or_format",
+    "forced_name",
+    "format_alone",
+    "named_call",
+    "read_allowed",
+]
 
 # The engine's own parameters; one of them at most.
 GUIDED = (
@@ -55,6 +64,36 @@ class Held:
 
 # An answer that may be anything.
 FREE = Held()
+
+
+def read_allowed(
+    choice: Any, tools: tuple[dict[str, Any], ...]
+) -> tuple[Any, tuple[dict[str, Any], ...]]:
+    """Return the choice within OpenAI's `allowed_tools` and those tools; of others, both as given.
+
+    Raises:
+        ApiError: it is not of OpenAI's form, or names a tool that is not among them.
+    """
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return choice, tools
+    allowed = choice.get("allowed_tools", choice)
+    mode, listed = (
+        (allowed.get("mode"), allowed.get("tools")) if isinstance(allowed, dict) else ("", None)
+    )
+    objects = isinstance(listed, list) and all(isinstance(each, dict) for each in listed)
+    if mode not in ("auto", "required") or not objects or not listed:
+        raise ApiError(
+            "tool_choice.allowed_tools has to have a mode, 'auto' or 'required', and a list of "
+            f"tools, got {allowed!r:.80}",
+            param="tool_choice",
+        )
+    known, names = _names(tools), set(_names(listed))
+    for unknown in sorted(names - set(known)):
+        raise ApiError(
+            f"tool_choice allows {unknown}; the request's tools are: {', '.join(known) or 'none'}",
+            param="tool_choice",
+        )
+    return mode, tuple(tool for tool in tools if names.intersection(_names([tool])))
 
 
 def forced_name(choice: Any, tools: Sequence[dict[str, Any]]) -> str | None:

@@ -8,8 +8,9 @@ from typing import Any
 from ge_backend.openai.api_error import ApiError
 from ge_backend.openai.fields import Fields, texts_or_tokens
 from ge_backend.openai.messages import Message, read_messages, read_tools
+from ge_backend.openai.rendering import Rendering, read_rendering
 from ge_backend.openai.schemas import Schema, read_response_format
-from ge_backend.openai.structure import GUIDED, forced_name
+from ge_backend.openai.structure import GUIDED, forced_name, read_allowed
 
 __all__ = ["ChatBody", "CompletionBody", "ReplyForm", "read_chat", "read_completion"]
 
@@ -23,13 +24,15 @@ _SAMPLING = (
     *("top_k", "min_p", "repetition_penalty", "stop_token_ids", "min_tokens", "ignore_eos"),
     *("bad_words", "priority", "prefix_cache", "cache_salt", "lora_name"),
     *("beam_width", "length_penalty", "early_stopping", "add_special_tokens"),
-    "skip_special_tokens",
+    *("skip_special_tokens", "include_stop_str_in_output"),
+    *("use_beam_search", "detokenize", "prompt_logprobs", "truncate_prompt_tokens"),
+    *("allowed_token_ids", "logits_processors", "spaces_between_special_tokens"),
     *GUIDED,
 )
 # They change nothing about an answer, and many clients send them.
 _WITHOUT_EFFECT = (
-    *("metadata", "prompt_cache_key", "safety_identifier", "service_tier"),
-    *("store", "user"),
+    *("metadata", "prompt_cache_key", "prompt_cache_retention", "request_id"),
+    *("safety_identifier", "service_tier", "store", "user"),
 )
 
 
@@ -42,6 +45,7 @@ class ReplyForm:
         top: so many best tokens come with each; None: no log-probabilities.
         stream: as events.
         usage: the last event tells the tokens.
+        running_usage: each event tells those so far.
     """
 
     model: str
@@ -49,6 +53,7 @@ class ReplyForm:
     top: int | None
     stream: bool
     usage: bool
+    running_usage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,7 @@ class ChatBody:
         forced: the tool that has to be called, "" if any of them; None: none has to.
         several: an answer may have more than one call.
         answer: its format, where it calls no tool.
+        rendering: what the chat template is told beside messages and tools.
     """
 
     reply: ReplyForm
@@ -78,6 +84,7 @@ class ChatBody:
     forced: str | None
     several: bool
     answer: Schema | None
+    rendering: Rendering
     sampling: dict[str, Any]
 
 
@@ -122,17 +129,21 @@ def read_chat(block: bytes) -> ChatBody:
     model = fields.text("model")
     messages = read_messages(fields.take("messages"))
     tools = read_tools(fields.take("tools"))
-    choice = fields.take("tool_choice")
+    choice, tools = read_allowed(fields.take("tool_choice"), tools)
     forced = forced_name(choice, tools)
     several = fields.flag("parallel_tool_calls", absent=True)
     top = fields.whole("top_logprobs", 0, MAX_CHAT_LOGPROBS)
     if fields.flag("logprobs"):
         top = top or 0
-    elif top is not None:
+    elif top:
         raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
+    else:
+        top = None
+    fields.only("echo", False, why="the answer never begins with the last message")
     for name in ("audio", "functions", "function_call", "prediction", "web_search_options"):
         fields.only(name, why="it has no meaning here")
     fields.only("modalities", ["text"], why="answers are text")
+    rendering = read_rendering(fields)
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
     limits = fields.take_all(("max_completion_tokens", "max_tokens"))
     reply, answer, sampling = _rest(fields, model, samples, top)
@@ -145,6 +156,7 @@ def read_chat(block: bytes) -> ChatBody:
         forced=forced,
         several=several,
         answer=answer,
+        rendering=rendering,
         sampling={
             "add_special_tokens": False,
             **sampling,
@@ -162,7 +174,7 @@ def _rest(
     """
     answer = read_response_format(fields.take("response_format"))
     stream = fields.flag("stream")
-    usage = _usage(fields, stream=stream)
+    usage, running = _usage(fields, stream=stream)
     sampling = fields.take_all(_SAMPLING)
     if answer is not None:
         _check_alone(sampling, "response_format")
@@ -172,19 +184,26 @@ def _rest(
         sampling["logprobs"] = top
     fields.take_all(_WITHOUT_EFFECT)
     fields.end()
-    reply = ReplyForm(model=model, samples=samples, top=top, stream=stream, usage=usage)
+    reply = ReplyForm(
+        model=model, samples=samples, top=top, stream=stream, usage=usage, running_usage=running
+    )
     return reply, answer, sampling
 
 
-def _usage(fields: Fields, *, stream: bool) -> bool:
-    """Return whether `stream_options` ask for usage, which is all that they may ask for."""
+def _usage(fields: Fields, *, stream: bool) -> tuple[bool, bool]:
+    """Return whether `stream_options` ask for usage at the end, and in each event with it.
+
+    OpenAI's `include_obfuscation` is taken: events are never padded here, whatever it says.
+    """
     options = fields.take("stream_options")
     if options is None:
-        return False
+        return False, False
     if not (stream and isinstance(options, dict)):
         raise ApiError("stream_options is an object and needs stream: true", param="stream_options")
     fields.open_up("stream_options", options)
-    return fields.flag("stream_options.include_usage")
+    fields.flag("stream_options.include_obfuscation")
+    usage = fields.flag("stream_options.include_usage")
+    return usage, fields.flag("stream_options.continuous_usage_stats") and usage
 
 
 def _check_alone(sampling: dict[str, Any], param: str) -> None:

@@ -117,8 +117,9 @@ class TextAnswer:
         return update, "".join(pieces)
 
     def _spoken(self, update: Update) -> tuple[int, ...]:
-        """Return the tokens that have a text: not the one that ended the sample."""
-        return update.tokens[:-1] if update.finish is Finish.STOP else update.tokens
+        """Return the tokens that have a text: not the one that ended the sample, unless asked."""
+        ended = update.finish is Finish.STOP and not self.parameters.include_stop
+        return update.tokens[:-1] if ended else update.tokens
 
     def _logprobs(self, update: Update) -> str:
         """Return JSON in the form of Triton's vLLM backend: an object per token, by token id."""
@@ -159,7 +160,7 @@ class TextAnswer:
         parameters = self.parameters
         least = parameters.min_tokens if parameters.structure is None else 0
         stream = self.tokenizer.stream(known, special=not parameters.skip_special_tokens)
-        return TextAssembler(stream, parameters.stop, least)
+        return TextAssembler(stream, parameters.stop, least, include_stop=parameters.include_stop)
 
 
 def _first(update: Update, count: int) -> Update:
