@@ -476,6 +476,103 @@ def test_what_is_wrong_is_said_with_the_right_status(client, given, error, messa
     assert caught.value.type == "invalid_request_error"
     too_long = message == "lower max_tokens"
     assert (caught.value.code == "context_length_exceeded") is too_long
+    assert ("maximum context length is" in str(caught.value)) is too_long
+
+
+def test_fields_that_clients_send_anyway(client):
+    """At their defaults, and as guidance that a template need not know; greedy samples are equal."""
+    messages = [{"role": "user", "content": [{"type": "text", "text": PROMPTS[0]}]}]
+    plain = client.chat.completions.create(messages=messages, **GREEDY, **EXACT)
+    extra = {
+        **EXACT["extra_body"],
+        "chat_template_kwargs": {"enable_thinking": False},
+        "continue_final_message": False,
+        "include_stop_str_in_output": False,
+        "use_beam_search": False,
+        "prompt_logprobs": 0,
+        "truncate_prompt_tokens": None,
+        "length_penalty": 1.0,
+        "best_of": None,
+    }
+    answer = client.chat.completions.create(
+        messages=messages,
+        n=2,
+        reasoning_effort="low",
+        verbosity="low",
+        logit_bias={},
+        prompt_cache_key="k",
+        **GREEDY,
+        extra_body=extra,
+    )
+    expected = plain.choices[0].message.content
+    assert [choice.message.content for choice in answer.choices] == [expected] * 2
+
+
+def test_an_answer_goes_on_within_the_last_message(client, writer):
+    """The prompt ends with it, so the text is what the model writes behind."""
+    begun = {"role": "assistant", "content": "once upon"}
+    answer = client.chat.completions.create(
+        messages=[{"role": "user", "content": "a"}, begun],
+        **GREEDY,
+        extra_body={**EXACT["extra_body"], "continue_final_message": True},
+    )
+    ids = writer.truth("user: a\nassistant: once upon", TOKENS)
+    assert answer.choices[0].message.content == writer.text(ids)
+
+
+def test_usage_so_far_is_told_with_each_event(client):
+    """As vLLM's `continuous_usage_stats`; OpenAI's `include_obfuscation` is taken."""
+    options = {
+        "include_usage": True,
+        "continuous_usage_stats": True,
+        "include_obfuscation": False,
+    }
+    events = list(
+        client.completions.create(
+            prompt=PROMPTS[0], stream=True, stream_options=options, **GREEDY, **EXACT
+        )
+    )
+    counts = [each.usage.completion_tokens for each in events]
+    assert counts == sorted(counts)
+    assert counts[-1] == TOKENS
+    assert all(each.usage.prompt_tokens == events[0].usage.prompt_tokens for each in events)
+
+
+def test_a_stop_text_may_be_left_in_the_answer(client, writer):
+    """VLLM's `include_stop_str_in_output`."""
+    text = writer.text(writer.truth(PROMPTS[0], TOKENS))
+    stop = text[3:5]
+    wanted = text[: text.index(stop) + len(stop)]
+    extra = {**EXACT["extra_body"], "include_stop_str_in_output": True}
+    answer = client.completions.create(prompt=PROMPTS[0], stop=[stop], **GREEDY, extra_body=extra)
+    assert (answer.choices[0].text, answer.choices[0].finish_reason) == (wanted, "stop")
+
+
+def test_vllm_backends_clients_may_spell_defaults_out(server):
+    """Triton's `/generate` takes numbers, booleans and texts as parameters."""
+    body = {"text_input": PROMPTS[0], "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    spelled = {
+        "use_beam_search": False,
+        "best_of": 1,
+        "n": "1",
+        "top_k": -1,
+        "min_p": 0.0,
+        "length_penalty": 1.0,
+        "early_stopping": "false",
+        "detokenize": "True",
+        "prompt_logprobs": 0,
+        "skip_special_tokens": True,
+        "spaces_between_special_tokens": True,
+        "include_stop_str_in_output": False,
+    }
+    found = []
+    for given in (body, body | spelled):
+        request = urllib.request.Request(
+            f"http://{server.http}/v2/models/writer/generate", json.dumps(given).encode()
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found.append(json.load(answer)["text_output"])
+    assert found[0] == found[1]
 
 
 def test_a_key_is_needed(front):

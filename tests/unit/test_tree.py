@@ -31,7 +31,6 @@ ELSEWHERE = {
     "executor/protocol/messages.py": "tests/unit/executor/protocol/test_wire.py",
     "device/language/open.py": "tests/server/test_generation.py",
     "device/language/scheduled.py": "tests/unit/generate/test_delegate.py",
-    "executor/server/text_engine.py": "tests/unit/executor/server/test_generation.py",
     "executor/server/text_answer.py": "tests/unit/executor/server/test_generation.py",
     "generate/speculation/base.py": "tests/unit/generate/speculation/test_speculation.py",
     "generate/live.py": "tests/unit/generate/test_engine.py",

@@ -294,6 +294,17 @@ def test_a_share_of_nothing_is_the_likeliest_token():
     assert 0 < parse_parameters({"top_p": 0}).sampling.top_p < 1e-6
 
 
+def test_a_checkpoints_own_length_is_the_default():
+    """It holds where nothing is said, and null says nothing; a number of the client's goes before."""
+    defaults = {"max_new_tokens": 9, "temperature": 0.5}
+    for given in ({}, {"max_tokens": None}):
+        found = parse_parameters(given, defaults=defaults)
+        assert (found.max_tokens, found.max_new_tokens) == (None, 9)
+    assert parse_parameters({"max_tokens": 3}, defaults=defaults).max_tokens == 3
+    with pytest.raises(InvalidRequest, match="max_new_tokens is 0; it has to be"):
+        parse_parameters({}, defaults={"max_new_tokens": 0})
+
+
 def test_an_older_name_of_a_structure():
     """That vllm_backend takes, with the compiler that may be named in it."""
     asked = parse_parameters({"guided_decoding": '{"regex": "a+", "backend": "auto"}'})

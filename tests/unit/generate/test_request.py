@@ -24,6 +24,13 @@ def test_a_request_gets_what_it_asks_for_or_what_is_left():
     assert limits().output_tokens(request(max_tokens=None)) == 98
 
 
+def test_a_checkpoints_own_length_is_no_more_than_there_is_room_for():
+    """And no less than the tokens that a client wants at least."""
+    assert limits().output_tokens(request(max_tokens=None, max_new_tokens=9)) == 9
+    assert limits().output_tokens(request(max_tokens=None, max_new_tokens=9, min_tokens=11)) == 11
+    assert limits().output_tokens(request(max_tokens=None, max_new_tokens=999)) == 98
+
+
 def test_a_sequence_may_fill_the_cache_and_one_token_more():
     """The last token's keys are never needed."""
     assert limits(cache=20).output_tokens(request(max_tokens=19)) == 19

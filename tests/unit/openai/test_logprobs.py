@@ -34,6 +34,16 @@ def test_the_drawn_token_is_told_apart():
     assert read_logprobs("null", [7]) == ()
 
 
+def test_parts_of_a_letter_have_their_bytes():
+    """Of the drawn token and of the best ones, each where the server tells them."""
+    half = {"logprob": -0.5, "rank": 1, "decoded_token": "\ufffd", "bytes": [228]}
+    other = {"logprob": -1.5, "rank": 2, "decoded_token": "b"}
+    (told,) = read_logprobs(json.dumps([{"7": half, "8": other}]), [7])
+    (entry,) = chat_logprobs([told], 2)["content"]
+    assert entry["bytes"] == [228]
+    assert [best["bytes"] for best in entry["top_logprobs"]] == [[228], [98]]
+
+
 def test_the_form_of_completions():
     """Offsets go on from the letters before; the drawn token is among the best."""
     assert completion_logprobs(TOKENS, 10) == {

@@ -63,6 +63,8 @@ class Parameters:
     Attributes:
         sampling: how each token is drawn; `seed` is that of sample 0, sample i has `seed + i`.
         max_tokens: the most tokens of a sample's output; None: as many as the model can hold.
+        max_new_tokens: without `max_tokens`, of as many as the model can hold at most so many; the
+            checkpoint's own default. None: it has none.
         min_tokens: neither end of text nor a stop token or text ends a sample before.
         stop: texts that end a sample and are cut off; for whoever turns tokens into text.
         stop_token_ids: tokens that end a sample, beside the model's ends of text.
@@ -90,6 +92,7 @@ class Parameters:
 
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = DEFAULT_MAX_TOKENS
+    max_new_tokens: int | None = None
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
@@ -132,7 +135,8 @@ def parse_parameters(
 
     Args:
         given: by name, as JSON has it; None is as good as absent, but for `max_tokens`.
-        defaults: for names that are not given, such as `Checkpoint.sampling`.
+        defaults: for names that are not given, such as `Checkpoint.sampling`; `max_new_tokens`
+            holds where `max_tokens` is null, too.
         seed: for a request that brings none; so a random choice stays the caller's.
         encode: a text's tokens without special ones; needed for `bad_words` only.
 
@@ -146,9 +150,11 @@ def parse_parameters(
             f"sampling parameter {unknown[0]!r} is unknown; known are {', '.join(_READERS)}"
         )
     said = {name: one for name, one in given.items() if one is not None or name == "max_tokens"}
-    values = {
-        name: _READERS[name](name, value) for name, value in {**(defaults or {}), **said}.items()
-    }
+    own_defaults = dict(defaults or {})
+    most_new = _max_tokens("max_new_tokens", own_defaults.pop("max_new_tokens", None))
+    if said.get("max_tokens") is None and most_new is not None:
+        said["max_tokens"] = None
+    values = {name: _READERS[name](name, value) for name, value in {**own_defaults, **said}.items()}
     if values.get("seed") == NO_SEED:
         del values["seed"]
     words = values.pop("bad_words", ())
@@ -158,6 +164,7 @@ def parse_parameters(
     own = {name: values.pop(name) for name in Parameters.__dataclass_fields__ if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
     own["seeded"] = "seed" in values
+    own["max_new_tokens"] = most_new
     return _consistent(Parameters(sampling=sampling, structure=structure, **own))
 
 

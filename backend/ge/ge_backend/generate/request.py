@@ -97,7 +97,9 @@ class Limits:
                 f"{len(request.prompt)} and an output of {least} are more, and {why}; shorten the "
                 "prompt or lower max_tokens"
             )
-        most = parameters.max_tokens or longest - len(request.prompt)
+        room = longest - len(request.prompt)
+        own = max(parameters.max_new_tokens or room, parameters.min_tokens)
+        most = parameters.max_tokens or min(room, own)
         self._check_resumed(request, most)
         return most
 

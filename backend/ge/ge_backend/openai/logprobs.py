@@ -19,11 +19,15 @@ class TokenLogprob:
 
     Attributes:
         top: the best tokens, as text and log-probability, best first; may hold the drawn one.
+        part: its bytes where it is a part of a letter, and they are known.
+        top_parts: those of the best ones; empty where none is such a part.
     """
 
     token: str
     logprob: float
     top: tuple[tuple[str, float], ...]
+    part: tuple[int, ...] | None = None
+    top_parts: tuple[tuple[int, ...] | None, ...] = ()
 
 
 def read_logprobs(text: str | bytes, ids: Sequence[int]) -> tuple[TokenLogprob, ...]:
@@ -59,8 +63,8 @@ def chat_logprobs(tokens: Sequence[TokenLogprob], top: int) -> dict[str, Any]:
     return {
         "content": [
             {
-                **_entry(token.token, token.logprob),
-                "top_logprobs": [_entry(*best) for best in token.top[:top]],
+                **_entry(token.token, token.logprob, token.part),
+                "top_logprobs": [_entry(*best, part) for best, part in _with_parts(token)[:top]],
             }
             for token in tokens
         ],
@@ -68,18 +72,27 @@ def chat_logprobs(tokens: Sequence[TokenLogprob], top: int) -> dict[str, Any]:
     }
 
 
+def _with_parts(
+    token: TokenLogprob,
+) -> list[tuple[tuple[str, float], tuple[int, ...] | None]]:
+    return list(zip(token.top, token.top_parts or (None,) * len(token.top), strict=True))
+
+
 def _token(entries: Mapping[str, Any], number: str) -> TokenLogprob:
     ranked = [entry for entry in entries.values() if entry["rank"] is not None]
     ranked.sort(key=lambda entry: entry["rank"])
     drawn = entries[number]
+    parts = [tuple(entry["bytes"]) if "bytes" in entry else None for entry in ranked]
     return TokenLogprob(
         token=drawn["decoded_token"],
         logprob=max(drawn["logprob"], _LOWEST),
         top=tuple((entry["decoded_token"], max(entry["logprob"], _LOWEST)) for entry in ranked),
+        part=tuple(drawn["bytes"]) if "bytes" in drawn else None,
+        top_parts=tuple(parts) if any(parts) else (),
     )
 
 
-def _entry(token: str, logprob: float) -> dict[str, Any]:
+def _entry(token: str, logprob: float, part: tuple[int, ...] | None) -> dict[str, Any]:
     # Where a token is a part of a letter, its bytes are not known from its text.
-    known = "\ufffd" not in token
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode()) if known else None}
+    known = list(token.encode()) if "\ufffd" not in token else None
+    return {"token": token, "logprob": logprob, "bytes": known if part is None else list(part)}

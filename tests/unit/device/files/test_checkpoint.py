@@ -44,12 +44,17 @@ def test_a_complete_folder_is_described(tmp_path):
     write(
         tmp_path,
         tokenizer={},
-        generation_config={"eos_token_id": [2, 7], "temperature": 0.5, "top_k": None},
+        generation_config={
+            "eos_token_id": [2, 7],
+            "temperature": 0.5,
+            "top_k": None,
+            "max_new_tokens": 9,
+        },
     )
     found = read_checkpoint(tmp_path)
     assert (found.model_type, found.vocabulary, found.max_positions) == ("llama", 50, 64)
     assert found.eos == (2, 7)
-    assert found.sampling == {"temperature": 0.5}
+    assert found.sampling == {"temperature": 0.5, "max_new_tokens": 9}
     assert found.tokenizer == tmp_path / "tokenizer.json"
     assert found.cache_elements_per_token() == 2 * 3 * 2 * 4
     assert (found.dtype, found.weight_bytes) == ("FP32", 64)

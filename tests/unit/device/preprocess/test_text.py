@@ -257,3 +257,19 @@ def test_the_beginning_of_a_text_has_as_many_tokens_as_there_is_room_for(tokeniz
         assert tokenizer.lengths([text])[0] <= most
     assert len(set(begun)) > whole // 4
     assert [len(text) for text in begun] == sorted(len(text) for text in begun)
+
+
+@pytest.mark.parametrize("make", [byte_level, byte_fallback])
+def test_a_replacement_character_is_a_letter_like_others(make, tmp_path):
+    """At the end of a text it is told apart from half of a letter, also before one."""
+    make().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = open_tokenizer(tmp_path / "tokenizer.json")
+    for text, cut, told in (
+        ("a\ufffd", 0, "a\ufffd"),
+        ("a\ufffd你", 1, "a\ufffd"),
+        ("a你", 1, "a"),
+    ):
+        ids = tokenizer.encode(text, special=False)
+        stream = tokenizer.stream()
+        found = "".join(stream.step(token) for token in ids[: len(ids) - cut]) + stream.rest()
+        assert found.lstrip() == told

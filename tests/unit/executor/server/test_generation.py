@@ -60,6 +60,9 @@ class Letters:
     def decode(self, ids):
         return "".join(chr(token + 55) for token in ids)
 
+    def token_bytes(self, token):
+        return bytes([token]) if token > 5 else None
+
     def stream(self, ids=(), *, special=False):
         return self
 
@@ -752,6 +755,24 @@ def test_the_text_of_a_token_is_what_it_adds_to_another(monkeypatch, tmp_path, t
     assert sink.end() is None
     ((entries,),) = (json.loads(deltas[0].logprobs) for deltas in sink.deltas)
     assert [entry["decoded_token"] for entry in entries.values()] == [told]
+    rig.close()
+
+
+def test_a_part_of_a_letter_has_its_bytes(monkeypatch, tmp_path):
+    """Where they are known; a token that is a text tells them itself."""
+
+    class Halves(Letters):
+        def decode(self, ids):
+            return "\ufffd" * len(ids) if ids[0] > 3 else super().decode(ids)
+
+    rig = Rig(monkeypatch, tokenizer=Halves())
+    sink = ask(rig.client(), ids=[9], logprobs=3, max_tokens=3)
+    assert sink.end() is None
+    tokens = [entry for deltas in sink.deltas for entry in json.loads(deltas[0].logprobs)]
+    entries = {int(token): entry for entries in tokens for token, entry in entries.items()}
+    assert entries
+    for token, entry in entries.items():
+        assert entry.get("bytes") == ([token] if token > 5 else None)
     rig.close()
 
 

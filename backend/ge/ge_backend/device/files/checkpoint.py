@@ -48,7 +48,7 @@ UNSTABLE_ROTARY = ("dynamic", "longrope")
 # Models of these names say how many positions they have with their rotary embedding scaled.
 SCALED_ALREADY = "gemma3"
 STORED = {"F32": "FP32", "BF16": "BF16", "F16": "FP16"}
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,8 @@ class Checkpoint:
         tokenizer: `tokenizer.json`; None where there is none, so that only token ids can be taken.
         eos: tokens that end a text, of `generation_config.json` where it says any, else of
             `config.json`; those that the vocabulary has.
-        sampling: the checkpoint's own defaults, under `Sampling`'s names.
+        sampling: the checkpoint's own defaults, under `Sampling`'s names, and `max_new_tokens`;
+            whether they are possible is not known here.
         files: all of the above, and whatever else changes what is served; for a stamp.
     """
 

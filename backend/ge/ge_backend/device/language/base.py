@@ -127,5 +127,8 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens."""
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token that may be a part of a letter; None where not known."""
+
     def stream(self, ids: Sequence[int] = (), *, special: bool = False) -> TextStream:
         """Return a stream whose text goes on behind these tokens; it may have special ones."""

@@ -13,6 +13,7 @@ import numpy as np
 import tokenizers
 
 from ge_backend.device.failures import reason
+from ge_backend.device.preprocess.token_bytes import token_bytes
 from ge_backend.errors import InvalidRequest, ModelError
 from ge_backend.tensors import Array
 
@@ -87,6 +88,10 @@ class TextTokenizer:
         """Return the text without special tokens."""
         return str(self._tokenizer.decode([int(token) for token in ids]))
 
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token that may be a part of a letter; None where not known."""
+        return token_bytes(self._tokenizer, int(token))
+
     def stream(self, ids: Sequence[int] = (), *, special: bool = False) -> _Stream:
         """Return a stream whose text goes on behind these tokens; it may have special ones."""
         left_out = frozenset[int]() if special else self._special
@@ -133,11 +138,18 @@ class _Stream:
 
     def rest(self) -> str:
         """Return the whole characters of tokens that have half of one, which ends with them."""
-        told = self._decode(self._told).rstrip(HALF)
+        untold, told = self._untold, self._decode(self._told).rstrip(HALF)
         text = self._decode(self._told + self._untold)
         rest = text[len(told) :] if text.startswith(told) else self._decode(self._untold)
         self._told, self._untold = self._told + self._untold, []
-        return rest.rstrip(HALF)
+        whole = rest.rstrip(HALF)
+        return whole if whole == rest else whole + HALF * self._real_ends(untold)
+
+    def _real_ends(self, tokens: list[int]) -> int:
+        """Return how many letters at the end of a text are U+FFFD, and not halves of others."""
+        blocks = (token_bytes(self._tokenizer, one) for one in tokens)
+        known = b"".join(block or b"" for block in blocks).decode(errors="ignore")
+        return len(known) - len(known.rstrip(HALF))
 
     def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=self._skips))

@@ -122,7 +122,10 @@ class TextAnswer:
         return update.tokens[:-1] if ended else update.tokens
 
     def _logprobs(self, update: Update) -> str:
-        """Return JSON in the form of Triton's vLLM backend: an object per token, by token id."""
+        """Return JSON in the form of Triton's vLLM backend: an object per token, by token id.
+
+        That of a part of a letter has its `bytes`, too.
+        """
         if self.parameters.sampling.logprobs is None:
             return "null"
         tokens = []
@@ -137,7 +140,12 @@ class TextAnswer:
         return json.dumps(tokens, separators=(",", ":"))
 
     def _entry(self, token: int, value: float, rank: int | None) -> dict[str, object]:
-        return {"logprob": value, "rank": rank, "decoded_token": self._name(token)}
+        name = self._name(token)
+        entry: dict[str, object] = {"logprob": value, "rank": rank, "decoded_token": name}
+        if "\ufffd" in name and self.tokenizer is not None:  # a part of a letter
+            block = self.tokenizer.token_bytes(token)
+            return entry if block is None else {**entry, "bytes": list(block)}
+        return entry
 
     def _name(self, token: int) -> str:
         """Return a special token's name, or the text that a token adds to another one."""

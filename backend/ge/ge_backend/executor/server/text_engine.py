@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ge_backend.config.settings import VLLM
+from ge_backend.device.files.checkpoint import GENERATION
 from ge_backend.device.language.adapter import StoredAdapter
 from ge_backend.device.language.adapter_folder import AdapterFolder, has_adapters
 from ge_backend.device.language.base import LanguageModel, Tokenizer
@@ -24,13 +25,14 @@ from ge_backend.device.language.open import (
 from ge_backend.device.language.own_thread import OwnThread
 from ge_backend.device.language.scheduled import ScheduledModel
 from ge_backend.device.language.structure import Guide, Structure
-from ge_backend.errors import Unsupported
+from ge_backend.errors import InvalidRequest, ModelError, Unsupported
 from ge_backend.executor.protocol.generation_messages import ServiceSpec
 from ge_backend.executor.server.services import Workshop
 from ge_backend.generate.cache_size import largest_step
 from ge_backend.generate.delegate import Delegate
 from ge_backend.generate.engine import Engine
 from ge_backend.generate.groups import StepShapes
+from ge_backend.generate.parameters import parse_parameters
 from ge_backend.generate.settings import EngineSettings, read_settings
 from ge_backend.generate.shapes import step_shapes
 from ge_backend.generate.warmup import prepared_shapes
@@ -88,11 +90,24 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         name=VLLM,
         models=(opened.model,),
         tokenizer=opened.tokenizer,
-        sampling=opened.sampling,
+        sampling=_defaults(Path(spec.folder), opened.sampling),
         compile_structure=_left_to_vllm,
         find_adapter=_no_adapter,
         special=_special_tokens(Path(spec.folder)),
     )
+
+
+def _defaults(folder: Path, sampling: Mapping[str, float]) -> Mapping[str, float]:
+    """Return a checkpoint's own defaults.
+
+    Raises:
+        ModelError: one of them is impossible, so that every request without it would be refused.
+    """
+    try:
+        parse_parameters({}, defaults=sampling)
+    except InvalidRequest as error:
+        raise ModelError(f"{folder / GENERATION}: {error}") from error
+    return sampling
 
 
 def _left_to_vllm(structure: Structure) -> None:
@@ -158,7 +173,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
         name=opened.engine,
         models=tuple(models),
         tokenizer=opened.tokenizer,
-        sampling=opened.sampling,
+        sampling=_defaults(Path(spec.folder), opened.sampling),
         compile_structure=opened.compile_structure,
         find_adapter=AdapterFolder(beside, opened.model.products, opened.model.dtype).find,
         special=_special_tokens(Path(spec.folder)),
