@@ -11,7 +11,7 @@ from onnx import helper
 from builders import engine_faults as faults
 from ge_backend.device.base import GraphSource
 from ge_backend.device.kinds.cpu import CpuDevice
-from ge_backend.device.ov.dropped import EXAMINED, check_nothing_dropped
+from ge_backend.device.ov.dropped import EXAMINED, RUNTIME, check_nothing_dropped
 from ge_backend.errors import Unsupported
 
 
@@ -50,6 +50,25 @@ LEFT_OUT = {
     "ceil_mode=1 beside count_include_pad=1 of the AveragePool": one(
         "AveragePool", kernel_shape=[2], ceil_mode=1, count_include_pad=1
     ),
+    "the place of output_shape of the ConvTranspose": one(
+        "ConvTranspose", ("x", "w"), strides=[2], output_shape=[8]
+    ),
+    "sorted=0 of the Unique": one("Unique", sorted=0),
+    "scale of the Attention": one(
+        "Attention", ("x", "w", "b"), domain=RUNTIME, num_heads=2, scale=0.1
+    ),
+    "mask_filter_value of the Attention": one(
+        "Attention", ("x", "w", "b"), domain=RUNTIME, num_heads=2, mask_filter_value=-1.0
+    ),
+    "rotary_embedding_dim=4 of the RotaryEmbedding": one(
+        "RotaryEmbedding", ("x", "p", "c", "s"), domain=RUNTIME, rotary_embedding_dim=4
+    ),
+    "its g_idx of the MatMulNBits": one(
+        "MatMulNBits", ("x", "w", "s", "", "g"), domain=RUNTIME, K=32, N=2, bits=4, block_size=32
+    ),
+    "the zero point of the QLinearLeakyRelu": one(
+        "QLinearLeakyRelu", ("x", "s", "z", "t", "y"), domain=RUNTIME, alpha=0.5
+    ),
 }
 
 
@@ -69,6 +88,13 @@ KEPT = {
     "Attention": one("Attention", ("q", "k", "v"), left_window_size=-1, opset=25),
     "SpaceToDepth": one("SpaceToDepth", blocksize=2, mode="DCR", opset=28),
     "AveragePool": one("AveragePool", kernel_shape=[2], ceil_mode=1),
+    "ConvTranspose": one("ConvTranspose", ("x", "w"), strides=[2], pads=[0, 1]),
+    "Unique": one("Unique", sorted=1),
+    "Attention's own scale": one("Attention", ("q", "k", "v"), scale=0.1, opset=23),
+    "RotaryEmbedding of ONNX": one("RotaryEmbedding", ("x", "c", "s"), rotary_embedding_dim=4),
+    "MatMulNBits": one(
+        "MatMulNBits", ("x", "w", "s"), domain=RUNTIME, K=32, N=2, bits=4, block_size=32
+    ),
 }
 
 

@@ -68,7 +68,7 @@ ATTRIBUTES: Ways = {"node": {5: "attribute"}}
 OPSETS: Ways = {"model": {8: "opset"}}
 
 # Fields of a node, of an attribute, and of an operator set.
-NODE_INPUT, NODE_NAME, NODE_OPERATOR = 1, 3, 4
+NODE_INPUT, NODE_NAME, NODE_OPERATOR, NODE_DOMAIN = 1, 3, 4, 7
 ATTRIBUTE_NAME, ATTRIBUTE_WHOLE, ATTRIBUTE_TEXT = 1, 3, 4
 OPSET_DOMAIN, OPSET_VERSION = 1, 2
 
@@ -84,15 +84,19 @@ class OnnxNode:
 
     Attributes:
         operator: which one it is, without its domain.
+        domain: whose it is: "" of ONNX itself.
         name: "" where the file gives it none.
         inputs: the names of what it takes, "" for one that is left out.
         attributes: those that are a whole number or a text.
+        stated: the names of all that it has, of any type.
     """
 
     operator: str
+    domain: str
     name: str
     inputs: tuple[str, ...]
     attributes: Mapping[str, int | str]
+    stated: frozenset[str]
 
 
 def external_data(model: Path) -> list[tuple[str, Path]]:
@@ -223,12 +227,15 @@ def _nodes(data: mmap.mmap, message: str, span: Span) -> Iterator[OnnxNode]:
     for node in _found(data, NODES, message, span):
         fields = list(_fields(data, *node))
         spans = {number: (begin, end) for number, begin, end in fields}
-        pairs = (_attribute(data, one) for one in _found(data, ATTRIBUTES, "node", node))
+        pairs = [_attribute(data, one) for one in _found(data, ATTRIBUTES, "node", node)]
+        domain = _text(data, spans, NODE_DOMAIN)
         yield OnnxNode(
             operator=_text(data, spans, NODE_OPERATOR),
+            domain="" if domain == "ai.onnx" else domain,
             name=_text(data, spans, NODE_NAME),
             inputs=tuple(data[b:e].decode() for number, b, e in fields if number == NODE_INPUT),
             attributes={name: value for name, value in pairs if value is not None},
+            stated=frozenset(name for name, _ in pairs),
         )
         for graph in _found(data, BRANCHES, "node", node):
             yield from _nodes(data, "graph", graph)

@@ -1,8 +1,9 @@
 """What an ONNX file says that OpenVINO reads over: its answers would be others, without a word.
 
 Found with OpenVINO 2026.4 by the ONNX project's own examples of every operator (onnx 1.23,
-`onnx.backend.test`), each computed with fixed and with free sizes. The list ages with both of them:
-what else it leaves out shows where its answers are compared with another engine's.
+`onnx.backend.test`), each computed with fixed and with free sizes, and by scripts of `findings/`.
+The list ages with both of them: what else it leaves out shows where its answers are compared with
+another engine's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ __all__ = ["check_nothing_dropped"]
 # The newest operators that were looked at. Files of newer ones may have further attributes.
 EXAMINED = 28
 # By place, those inputs of an operator that are not looked at.
-PEEPHOLES, DFT_AXIS = 7, 2
+PEEPHOLES, DFT_AXIS, GROUPS = 7, 2, 4
+# The domain of ONNX Runtime's own operators.
+RUNTIME = "com.microsoft"
 
 
 def _recurrent(node: OnnxNode) -> str:
@@ -44,6 +47,8 @@ def _transform(node: OnnxNode) -> str:
 
 
 def _attention(node: OnnxNode) -> str:
+    if node.domain == RUNTIME:
+        return next((name for name in ("scale", "mask_filter_value") if name in node.stated), "")
     names = ("left_window_size", "right_window_size")
     windows = [name for name in names if node.attributes.get(name, -1) != -1]
     return windows[0] if windows else ""
@@ -63,6 +68,28 @@ def _regions(node: OnnxNode) -> str:
     return "mode=max" if node.attributes.get("mode", "avg") == "max" else ""
 
 
+def _transposed(node: OnnxNode) -> str:
+    """Say whether it has `output_shape`: with a free batch the padding is cut at the other end."""
+    return "the place of output_shape" if "output_shape" in node.stated else ""
+
+
+def _unique(node: OnnxNode) -> str:
+    return "" if node.attributes.get("sorted", 1) else "sorted=0"
+
+
+def _rotary(node: OnnxNode) -> str:
+    partial = node.domain == RUNTIME and node.attributes.get("rotary_embedding_dim", 0)
+    return f"rotary_embedding_dim={partial}" if partial else ""
+
+
+def _grouped(node: OnnxNode) -> str:
+    return "its g_idx" if _is_given(node, GROUPS) else ""
+
+
+def _leaky(_: OnnxNode) -> str:
+    return "the zero point"
+
+
 def _is_given(node: OnnxNode, place: int) -> bool:
     return len(node.inputs) > place and bool(node.inputs[place])
 
@@ -78,6 +105,11 @@ LEFT_OUT: Mapping[str, Callable[[OnnxNode], str]] = {
     "SpaceToDepth": _to_depth,
     "AveragePool": _average,
     "RoiAlign": _regions,
+    "ConvTranspose": _transposed,
+    "Unique": _unique,
+    "RotaryEmbedding": _rotary,
+    "MatMulNBits": _grouped,
+    "QLinearLeakyRelu": _leaky,
 }
 
 
