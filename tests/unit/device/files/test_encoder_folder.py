@@ -46,6 +46,13 @@ def test_a_folder_of_sentence_transformers_pools_as_it_says(folder, mode, poolin
     assert found.max_length == 256
 
 
+def test_no_text_is_longer_than_there_are_positions(folder):
+    """Whatever the folder says: sentence-transformers takes it at its word, and torch fails."""
+    there = folder(architectures=["BertModel"], max_position_embeddings=512)
+    found = read_encoder_folder(as_sentence_encoder(there, "mean_tokens", max_seq_length=1000))
+    assert found.max_length == 512
+
+
 @pytest.mark.parametrize("kind", ["bert", "distilbert"])
 def test_what_is_done_to_a_text_before_its_tokens(folder, kind):
     """It is put in lower case where a folder of sentence-transformers says so."""
