@@ -288,3 +288,17 @@ def test_a_folder_that_we_may_not_look_into_is_named(tmp_path):
     folder = tmp_path / "m"
     with closed(folder), pytest.raises(ApiError, match=f"read: .*Permission denied: '{folder}"):
         Templates([tmp_path]).of("m")
+
+
+def test_added_tokens_are_read_from_the_tokenizers_file(tmp_path):
+    """Special ones are told apart; without the file there are none, and a broken one is told."""
+    made = template(tmp_path, {"chat_template": "x"})
+    assert (made.tokens.ids, made.tokens.special) == ({}, frozenset())
+    added = [{"id": 7, "content": "<a>", "special": True}, {"id": 8, "content": "b"}]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    made = template(tmp_path, {"chat_template": "x"})
+    assert (made.tokens.ids, made.tokens.special) == ({"<a>": 7, "b": 8}, {"<a>"})
+    for broken in ('{"added_tokens": [7]}', '{"added_tokens": 7}', "{"):
+        (tmp_path / "tokenizer.json").write_text(broken)
+        with pytest.raises(ApiError, match=r"the model's tokenizer.json cannot be read"):
+            _ = template(tmp_path, {"chat_template": "x"}).tokens
