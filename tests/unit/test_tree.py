@@ -20,7 +20,7 @@ ELSEWHERE = {
     "assumptions/padding.py": "tests/unit/assumptions/test_served.py",
     "assumptions/rows.py": "tests/unit/assumptions/test_served.py",
     "assumptions/trial.py": "tests/unit/assumptions/test_served.py",
-    "assumptions/verdict.py": "tests/unit/assumptions/test_served.py",
+    "warmup/verdict.py": "tests/unit/assumptions/test_served.py",
     "device/ov/precision.py": "tests/unit/device/ov/language/test_decoder.py",
     "device/pytorch/encoder_layers.py": "tests/unit/device/pytorch/test_encoder.py",
     "device/pytorch/pretrained.py": "tests/unit/device/pytorch/test_encoder.py",

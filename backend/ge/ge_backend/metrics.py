@@ -160,6 +160,13 @@ METRICS: Mapping[str, Metric] = {
             "engine",
         ),
         _gauge(
+            "ge_assumption_info",
+            "What was found of an assumption that serving this model rests on: always 1; see "
+            "docs/tested.md.",
+            "assumption",
+            "verdict",
+        ),
+        _gauge(
             "ge_executor_memory_bytes",
             "Memory of the machine that the device's executor has for itself; see "
             "`GE_EXECUTOR_MEMORY`.",

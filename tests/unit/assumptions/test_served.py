@@ -11,9 +11,9 @@ from builders.opened_graph import opened_graph
 from ge_backend.assumptions import served as served_module
 from ge_backend.assumptions.completion import whole_document
 from ge_backend.assumptions.served import check_declared, served
-from ge_backend.assumptions.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, table
 from ge_backend.errors import ConfigError
 from ge_backend.warmup.store import Store
+from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
 
 pytest.importorskip("onnxruntime")
 
@@ -419,7 +419,7 @@ def test_a_graph_that_takes_no_made_up_input_is_served_as_its_file_says(look):
     whole, judged = look(picky)
     assert whole["max_batch_size"] == 32
     assert set(verdicts(judged).values()) == {NOT_TESTED}
-    assert "takes no made-up input" in table(judged.verdicts)[1]
+    assert "takes no made-up input" in judged.verdicts[0].cells[1]
 
 
 def test_random_answers_are_no_reason_to_part_rows(look):

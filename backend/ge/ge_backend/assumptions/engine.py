@@ -23,7 +23,7 @@ from ge_backend.assumptions.kept import kept_key
 from ge_backend.assumptions.lengths import Lengths
 from ge_backend.assumptions.served import Served
 from ge_backend.assumptions.trial import Trial, Untestable
-from ge_backend.assumptions.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.onnx_file import onnx_operators
 from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported

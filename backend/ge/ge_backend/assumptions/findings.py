@@ -11,7 +11,6 @@ from ge_backend.assumptions.kept import kept_key
 from ge_backend.assumptions.lengths import Lengths, fixed_sizes, found_lengths
 from ge_backend.assumptions.output_sizes import SeenRun, fitted
 from ge_backend.assumptions.trial import Trial, Untestable
-from ge_backend.assumptions.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 from ge_backend.config.declared import Declared
 from ge_backend.config.model import ModelConfig
 from ge_backend.executor.client.session import Session
@@ -19,6 +18,7 @@ from ge_backend.layout.sequence_tensors import placed_states
 from ge_backend.layout.validate import with_axes
 from ge_backend.tensors import Signature, TensorSpec
 from ge_backend.warmup.store import Store
+from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 
 __all__ = ["Findings", "found", "trial_of"]
 

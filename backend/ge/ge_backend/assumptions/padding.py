@@ -17,7 +17,6 @@ import numpy as np
 from ge_backend.assumptions.comparison import apart, run_staged
 from ge_backend.assumptions.lengths import Lengths
 from ge_backend.assumptions.trial import Trial, Untestable
-from ge_backend.assumptions.verdict import FAILS, HOLDS, Verdict
 from ge_backend.batching.plan import RowSpan, SubBatch
 from ge_backend.batching.request import Request, check_request
 from ge_backend.batching.split import split
@@ -26,6 +25,7 @@ from ge_backend.errors import GeError, GraphFailed, InvalidRequest
 from ge_backend.executor.protocol.arena import aligned
 from ge_backend.layout.layout import InputLayout, Layout
 from ge_backend.tensors import Array, Shape, float32_to_bf16
+from ge_backend.warmup.verdict import FAILS, HOLDS, Verdict
 
 __all__ = ["MEANINGS", "Meaning", "padding_verdict"]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ge_backend.assumptions.comparison import apart
 from ge_backend.assumptions.lengths import Lengths
 from ge_backend.assumptions.trial import Trial, Untestable
-from ge_backend.assumptions.verdict import FAILS, HOLDS, Verdict
 from ge_backend.config.sequence_batching import State
 from ge_backend.tensors import Array, TensorSpec
+from ge_backend.warmup.verdict import FAILS, HOLDS, Verdict
 
 __all__ = ["rows_verdict", "states_verdict"]
 

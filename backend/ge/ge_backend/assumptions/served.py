@@ -14,7 +14,6 @@ from ge_backend.assumptions.lengths import Lengths
 from ge_backend.assumptions.padding import padding_verdict
 from ge_backend.assumptions.rows import rows_verdict, states_verdict
 from ge_backend.assumptions.trial import Untestable
-from ge_backend.assumptions.verdict import NOT_TESTED, TAKEN, Verdict
 from ge_backend.config.model import ModelConfig
 from ge_backend.config.written import says_ragged
 from ge_backend.device.files.onnx_file import onnx_operators
@@ -22,6 +21,7 @@ from ge_backend.errors import ConfigError, GeError, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.layout.layout import InputLayout, Layout, build_layout
 from ge_backend.warmup.store import Store
+from ge_backend.warmup.verdict import NOT_TESTED, TAKEN, Verdict
 
 __all__ = ["Served", "check_declared", "served"]
 
@@ -128,7 +128,7 @@ def _declared_ragged(file: Path) -> bool:
 def _layout(
     config: ModelConfig, session: Session, known: Findings, unpadded: Collection[str] = ()
 ) -> Layout:
-    return build_layout(
+    layout = build_layout(
         config,
         known.signature,
         static_shapes=session.static_shapes,
@@ -136,6 +136,10 @@ def _layout(
         unpadded=unpadded,
         proven=known.lengths is not None,
     )
+    if known.lengths is None or not (known.lengths.sums or known.lengths.scale):
+        return layout
+    sizes = known.lengths.sizes(1)
+    return replace(layout, modest={name: sizes[name] for name in layout.matched if name in sizes})
 
 
 def _masked(item: InputLayout, judged: _Judged) -> InputLayout:

@@ -137,6 +137,8 @@ class Layout:
         least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
         least_rows: the fewest rows that a run may have; fewer are filled up.
         most_rows: the most that it may have by what the file says; 0 where it says nothing.
+        modest: sizes at which matched axes were found to run beside each other, by name; empty
+            where equal ones do.
         matched_size: what matched axes without a size of their own are measured at; 0 where none is
             known that runs.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
@@ -159,6 +161,7 @@ class Layout:
     least: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
     most_rows: int = 0
+    modest: Mapping[str, int] = field(default_factory=dict)
     matched_size: int = MATCHED_SIZE
 
     @property

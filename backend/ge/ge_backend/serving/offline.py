@@ -77,6 +77,6 @@ def look_into(
         config = replace(config, placement=Placement(devices=(chosen,)))
         judged = served(config, session, store)
         judged = with_engine_verdict(config, session, store, judged, reference)
-        yield ShapedModel.of(config, session, store, judged.layout)
+        yield ShapedModel.of(config, session, store, judged.layout, judged.verdicts)
     finally:
         session.close()

@@ -74,7 +74,7 @@ def open_model(
         check_declared(config, judged)
         judged = with_engine_verdict(config, session, store, judged, reference_of(config))
         check_engine(config, session, judged)
-        model = ShapedModel.of(config, session, store, judged.layout)
+        model = ShapedModel.of(config, session, store, judged.layout, judged.verdicts)
         for line in model.grid.describe():
             log.info("buckets %s", line)
         if _only_equal(model):
@@ -89,6 +89,9 @@ def open_model(
         keep_states(model, on_states_lost)
         recorder.set("ge_warmup_seconds", time.monotonic() - started)
         recorder.set("ge_buckets", len(costs))
+        for each in model.verdicts:
+            labels = {"assumption": each.assumption, "verdict": each.verdict}
+            recorder.set("ge_assumption_info", 1.0, **labels)
         recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
         shapes = known_shapes(model.layout)
         pipeline = Pipeline(

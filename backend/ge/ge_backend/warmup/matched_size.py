@@ -35,7 +35,7 @@ def with_matched_size(session: Session, layout: Layout, bucket: Bucket) -> Layou
     Raises:
         ConfigError: an output's first dimension is not the rows.
     """
-    if all(name in layout.sizes for name in layout.matched):
+    if all(name in layout.sizes or name in layout.modest for name in layout.matched):
         return layout
     said = ""
     for size in SIZES:

@@ -16,6 +16,7 @@ from ge_backend.layout.layout import Layout, build_layout
 from ge_backend.traffic.histogram import SizeHistogram
 from ge_backend.warmup.matched_size import with_matched_size
 from ge_backend.warmup.store import Store
+from ge_backend.warmup.verdict import Verdict
 
 __all__ = ["ShapedModel", "recorded_traffic"]
 
@@ -30,6 +31,7 @@ class ShapedModel:
         config: complete, as the host gives it, but for rows of which a run takes no more.
         session: with the model's first device.
         store: where costs and traffic are kept.
+        verdicts: what was tested of it.
     """
 
     config: ModelConfig
@@ -37,10 +39,16 @@ class ShapedModel:
     layout: Layout
     grid: BucketGrid
     store: Store
+    verdicts: tuple[Verdict, ...] = ()
 
     @classmethod
     def of(
-        cls, config: ModelConfig, session: Session, store: Store, layout: Layout | None = None
+        cls,
+        config: ModelConfig,
+        session: Session,
+        store: Store,
+        layout: Layout | None = None,
+        verdicts: tuple[Verdict, ...] = (),
     ) -> ShapedModel:
         """Return what is served of a graph that is loaded; without a layout as its file says.
 
@@ -57,7 +65,14 @@ class ShapedModel:
         grid = _grid(config, layout, session, store)
         if config.warmup and not static and not layout.concatenated:
             layout = with_matched_size(session, layout, min(grid.entries, key=math.prod))
-        return cls(config=config, session=session, layout=layout, grid=grid, store=store)
+        return cls(
+            config=config,
+            session=session,
+            layout=layout,
+            grid=grid,
+            store=store,
+            verdicts=verdicts,
+        )
 
     def grid_with(self, buckets: Mapping[str, str]) -> BucketGrid:
         """Return the buckets that it has with these sizes of axes, by name, in place of its own.

@@ -214,7 +214,9 @@ def guessed_sizes(layout: Layout) -> dict[str, int]:
 
 
 def _modest(layout: Layout, name: str) -> int:
-    """Return the only size of an axis, or a guess that the graph takes."""
+    """Return the only size of an axis, one that was found to run, or a guess."""
+    if name in layout.modest:
+        return layout.modest[name]
     size = min(layout.matched_size, layout.limits.get(name, layout.matched_size))
     return layout.sizes.get(name, max(size, layout.least.get(name, 1)))
 

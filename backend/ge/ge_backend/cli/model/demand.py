@@ -27,6 +27,7 @@ from ge_backend.layout.layout import Layout, TensorLayout
 from ge_backend.serving.generation import check_generation, draft_checkpoint, generation_settings
 from ge_backend.serving.offline import look_into
 from ge_backend.warmup.shaped import ShapedModel
+from ge_backend.warmup.verdict import Verdict
 from ge_backend.warmup.warmup import bucket_shapes, guessed_sizes, prepare_bucket
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
@@ -48,6 +49,7 @@ class Demand:
         run_ns: how long such a run takes.
         memory_bytes: of the device, in all.
         guessed: the sizes of free axes at which such a run was made, where only requests tell them.
+        verdicts: what was tested of it.
     """
 
     model: str
@@ -59,6 +61,7 @@ class Demand:
     memory_bytes: int
     cache_bytes: int = 0
     guessed: Mapping[str, int] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...] = ()
 
 
 def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) -> Demand:
@@ -88,6 +91,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
             run_ns=max((one.cost_ns for one in prepared), default=0),
             memory_bytes=model.session.inspect().total_bytes,
             guessed=guessed_sizes(model.layout),
+            verdicts=model.verdicts,
         )
 
 

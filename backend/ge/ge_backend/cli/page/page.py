@@ -86,10 +86,12 @@ def _of_metrics(
     ran = [model for model in models if model.runs]
     padded = [model for model in models if model.padding is not None]
     engines = [f"{model.model} in {model.engine}" for model in models if model.engine]
+    others = [f"{model.model}: {', '.join(model.not_so)}" for model in models if model.not_so]
     yield Picture(
         title="Requests",
         text="Taken by each model, between two looks at its metrics. Further down, a name with a "
-        "slash is a step of a fused ensemble.",
+        "slash is a step of a fused ensemble."
+        + (f" Tested and found otherwise than assumed: {'; '.join(others)}." if others else ""),
         height_inches=2.8,
         draw=lambda figure: draw_rates(figure, recording.readings, names, colours),
     )

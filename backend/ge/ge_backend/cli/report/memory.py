@@ -10,6 +10,7 @@ from typing import Any
 from ge_backend.cli.model.demand import Demand
 from ge_backend.cli.report.table import table
 from ge_backend.config.sizes import format_bytes
+from ge_backend.warmup.verdict import COLUMNS, NOT_TESTED, Verdict
 from ge_backend.workspace.plan import MemoryPlan, Need, footprint, plan_memory
 
 __all__ = ["DevicePlan", "Repository", "memory_json", "memory_text", "plan_devices"]
@@ -86,6 +87,16 @@ class Repository:
     left_out: tuple[str, ...]
 
     @property
+    def tested(self) -> dict[str, tuple[Verdict, ...]]:
+        """What was tested of the models of which anything could be, by name."""
+        demands = (demand for memory in self.devices for demand in memory.demands)
+        return {
+            demand.model: demand.verdicts
+            for demand in demands
+            if any(verdict.verdict != NOT_TESTED for verdict in demand.verdicts)
+        }
+
+    @property
     def fits(self) -> bool:
         """Whether a server could load all of it."""
         return not self.broken and all(memory.fits for memory in self.devices)
@@ -121,12 +132,18 @@ def memory_text(repository: Repository) -> list[str]:
     lines: list[str] = []
     for memory in repository.devices:
         lines += [*_device_lines(memory), ""]
+    for name, verdicts in repository.tested.items():
+        lines += [f"tested of {name} (docs/tested.md):", *_verdicts(verdicts), ""]
     lines += [f"broken: {name}: {error}" for name, error in repository.broken.items()]
     if repository.left_out:
         lines.append(
             f"left out: ensembles, and models of other backends: {', '.join(repository.left_out)}"
         )
     return lines if lines and lines[-1] else lines[:-1]
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:
+    return table(COLUMNS, [each.cells for each in verdicts], names=len(COLUMNS))
 
 
 def _device_lines(memory: DevicePlan) -> list[str]:
@@ -227,6 +244,10 @@ def memory_json(repository: Repository) -> str:
         {
             "fits": repository.fits,
             "devices": {memory.device: _device_json(memory) for memory in repository.devices},
+            "tested": {
+                name: [verdict.as_json() for verdict in verdicts]
+                for name, verdicts in repository.tested.items()
+            },
             "broken": dict(repository.broken),
             "left_out": repository.left_out,
         }

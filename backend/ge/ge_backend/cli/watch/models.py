@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ge_backend.cli.watch.readings import Reading, change, grown
+from ge_backend.warmup.verdict import FAILS
 
 __all__ = ["EXECUTOR_PARTS", "INSTANCE_PARTS", "ModelNumbers", "model_numbers", "ratio"]
 
@@ -27,6 +28,7 @@ class ModelNumbers:
         sizes: per ragged axis, rows by the bin of their size, ascending; see `ge_row_sizes_total`.
         buckets: runs by bucket, most used first.
         engine: what runs it now; "" where that is not told, as of a whole fused ensemble.
+        not_so: what was assumed of it and does not hold.
         parts_ms: milliseconds per request by part; see `INSTANCE_PARTS`, `EXECUTOR_PARTS`. Empty
             where no request came, as `steps_ms`.
         steps_ms: of a fused ensemble, by step.
@@ -49,6 +51,7 @@ class ModelNumbers:
     sizes: Mapping[str, Sequence[tuple[int, float]]]
     buckets: Sequence[tuple[str, float]]
     engine: str
+    not_so: Sequence[str]
     parts_ms: Mapping[str, float]
     steps_ms: Mapping[str, float]
 
@@ -97,6 +100,13 @@ def _numbers(model: str, before: Reading, after: Reading) -> ModelNumbers:
         },
         buckets=sorted(by("sub_batches", "bucket").items(), key=lambda item: (-item[1], item[0])),
         engine=", ".join(sorted(name for name, on in engines.items() if on)),
+        not_so=sorted(
+            name
+            for name, on in after.by(
+                "ge_assumption_info", "assumption", model=model, verdict=FAILS
+            ).items()
+            if on
+        ),
         parts_ms=_per_request(parts, requests),
         steps_ms=_per_request(by("step_seconds", "step"), requests),
     )

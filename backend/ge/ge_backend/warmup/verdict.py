@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["FAILS", "HOLDS", "NOT_TESTED", "TAKEN", "Verdict", "table"]
+__all__ = ["COLUMNS", "FAILS", "HOLDS", "NOT_TESTED", "TAKEN", "Verdict"]
 
 HOLDS = "holds"
 FAILS = "does not hold"
@@ -45,6 +44,12 @@ class Verdict:
         then = f": {self.consequence}" if self.consequence else ""
         return f"assumption {self.assumption!r} {self.verdict}{figure}{then}"
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """It as a row of a table, under `COLUMNS`."""
+        then = f": {self.consequence}" if self.consequence else ""
+        return (self.assumption, self.tested, self.figure or "-", f"{self.verdict}{then}")
+
     def as_json(self) -> dict[str, str]:
         """Return it as JSON has it; `of_json` is the inverse."""
         return asdict(self)
@@ -53,17 +58,3 @@ class Verdict:
     def of_json(cls, document: Any) -> Verdict:
         """Return what `as_json` was made of."""
         return cls(**{str(key): str(value) for key, value in document.items()})
-
-
-def table(verdicts: Iterable[Verdict]) -> list[str]:
-    """Return the lines of a table of verdicts, its head first."""
-    rows = [COLUMNS, *((v.assumption, v.tested, v.figure or "-", _end(v)) for v in verdicts)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS) - 1)]
-    return [
-        "  ".join([*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
-    ]
-
-
-def _end(verdict: Verdict) -> str:
-    return f"{verdict.verdict}{verdict.consequence and f': {verdict.consequence}'}"
