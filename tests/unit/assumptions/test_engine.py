@@ -12,11 +12,11 @@ from builders.opened_graph import opened_graph
 from ge_backend.assumptions.completion import whole_document
 from ge_backend.assumptions.engine import check_engine, with_engine_verdict
 from ge_backend.assumptions.served import served
-from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
 from ge_backend.errors import DeviceUnavailable, Unsupported
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.warmup.store import Store
+from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")

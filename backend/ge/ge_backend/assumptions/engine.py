@@ -23,7 +23,6 @@ from ge_backend.assumptions.kept import kept_key
 from ge_backend.assumptions.lengths import Lengths
 from ge_backend.assumptions.served import Served
 from ge_backend.assumptions.trial import Trial, Untestable
-from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 from ge_backend.config.model import ModelConfig
 from ge_backend.device.files.onnx_file import onnx_operators
 from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported
@@ -32,6 +31,7 @@ from ge_backend.layout.validate import WELL_KNOWN
 from ge_backend.tensors import Array, TensorSpec
 from ge_backend.warmup.measure import fingerprint
 from ge_backend.warmup.store import Store
+from ge_backend.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 
 __all__ = ["COMPARED_WITH", "Reference", "check_engine", "with_engine_verdict", "wrong_answers"]
 

@@ -31,6 +31,9 @@ __all__ = ["MEANINGS", "Meaning", "padding_verdict"]
 
 # How much longer the long row is.
 LONGER = 2
+# What the real numbers of short rows are: of both signs, as zeros change no largest number among
+# positive ones; and small, as attention to large ones hides the rest.
+FACTORS = (-1.0, 0.1)
 HOW = "short rows beside a long one, and each alone"
 UNPADDED = "only requests of equal lengths run together; 'assume: padding' pads them"
 # More masks than that are not told apart.
@@ -153,9 +156,8 @@ class _Padding:
         sizes = self._lengths.sizes(1)
         longer = {axis: LONGER * sizes[axis] for axis in axes if axis not in layout.sizes}
         try:
-            # Of both signs, as zeros change no largest number among positive ones.
-            requests = [self._request(layout, meanings, sizes, sign) for sign in (-1, 1)]
-            long = self._request(layout, meanings, {**sizes, **longer}, 0)
+            requests = [self._request(layout, meanings, sizes, factor) for factor in FACTORS]
+            long = self._request(layout, meanings, {**sizes, **longer}, 0.0)
         except InvalidRequest as error:
             raise Untestable(str(error)) from error
         if layout.batched:
@@ -180,20 +182,21 @@ class _Padding:
         return worst, said
 
     def _request(
-        self, layout: Layout, meanings: Meanings, sizes: Mapping[str, int], sign: int
+        self, layout: Layout, meanings: Meanings, sizes: Mapping[str, int], factor: float
     ) -> Request:
-        """Return a made-up request of one row, of real numbers of this sign, or of both with 0.
+        """Return a made-up request of one row; masks have what stands for something.
 
-        Masks have what stands for something.
+        Real numbers are of one sign, times a factor; of both, as they come, where that is 0.
         """
-        values = self._trial.values(self._lengths.shapes(sizes), seed=sign + 1)
+        seed = (0.0, *FACTORS).index(factor)
+        values = self._trial.values(self._lengths.shapes(sizes), seed=seed)
         sent: dict[str, Array] = {}
         for item in layout.inputs:
             array = values.get(item.name)
             if array is None or item.made:
                 continue
-            if sign and array.dtype.kind == "f":
-                array = sign * np.abs(array)
+            if factor and array.dtype.kind == "f":
+                array = (factor * np.abs(array)).astype(array.dtype)
             if item.name in meanings:
                 array = np.full_like(array, _stored(item, meanings[item.name].real))
             if item.common is not None and layout.batched:

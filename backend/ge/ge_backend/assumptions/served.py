@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 # By how much answers may differ, as a part of an output's largest number: in FP32, in 16 bits, and
 # where numbers are quantised by the largest of a run, so that rows touch each other.
-EXACT, HALF, ROUGH = 5e-3, 3e-2, 0.15
+EXACT, HALF, ROUGH = 2e-3, 3e-2, 0.15
 # Files that say what they are computed in, and are in FP32 by habit.
 FILES = (".onnx", ".xml", ".pt2", ".pt")
 QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"})
