@@ -24,6 +24,7 @@ ELSEWHERE = {
     "device/ov/precision.py": "tests/unit/device/ov/language/test_decoder.py",
     "device/pytorch/encoder_layers.py": "tests/unit/device/pytorch/test_encoder.py",
     "device/pytorch/pretrained.py": "tests/unit/device/pytorch/test_encoder.py",
+    "cli/model/tested.py": "tests/unit/cli/test_check.py",
     "cli/model/changes.py": "tests/unit/cli/test_preset.py",
     "cli/report/picture.py": "tests/unit/cli/report/test_memory_plot.py",
     "cli/report/tuning.py": "tests/unit/cli/test_tune.py",

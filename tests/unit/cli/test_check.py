@@ -6,7 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+from builders.graphs import graph
 from ge_backend.cli import check
 from ge_backend.cli.check import Finding
 from ge_backend.cli.model.needs import Needs
@@ -201,6 +203,30 @@ def test_instances_on_gpus_fail_where_the_server_finds_none(
     assert ("FAIL  model   mine               its instance_group says KIND_GPU" in out) == (
         not gpus
     )
+
+
+def test_deep_loads_the_models_and_prints_what_is_tested_of_them(found, ge_backend, models):
+    """A set is told from rows; what cannot be loaded is a failure."""
+    pytest.importorskip("onnxruntime")
+    found(*(finding(kind, ok=True) for kind in KINDS))
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], axis=0)]
+    tensors = [[(name, TensorProto.FLOAT, ["n", 3])] for name in "xy"]
+    (models / "mine" / "1" / "model.onnx").write_bytes(graph(nodes, *tensors))
+
+    code, out, _ = ge_backend("check", models, "--deep")
+    assert code == 0
+    assert "tested of mine" in out
+    assert any(line.split()[:2] == ["axes", "runs"] for line in out.splitlines())
+    assert "their files were loaded" in out
+
+    (models / "mine" / "1" / "model.onnx").write_bytes(b"none")
+    code, out, _ = ge_backend("check", models, "--deep", "--json")
+    assert code == 1
+    assert [each["kind"] for each in json.loads(out) if not each["ok"]] == ["model"]
+
+    code, _, err = ge_backend("check", "--deep")
+    assert code
+    assert "name one, too" in err
 
 
 def test_json_is_one_list(found, ge_backend):

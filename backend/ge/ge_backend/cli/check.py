@@ -17,10 +17,11 @@ from pathlib import Path
 
 import ge_backend
 from ge_backend.cli.model.needs import Needs, read_needs
+from ge_backend.cli.model.tested import tested_models, verdict_lines
 from ge_backend.config.engine_table import ENGINES
 from ge_backend.config.model_folder import BACKEND
 from ge_backend.device.base import DEVICE_KINDS
-from ge_backend.errors import DeviceUnavailable, GeError, ServerError
+from ge_backend.errors import ConfigError, DeviceUnavailable, GeError, ServerError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, running_python
 
 __all__ = ["Finding", "find_all", "register"]
@@ -67,7 +68,7 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        kind: `server`, `client`, `device`, `engine` or `model`.
+        kind: `server`, `client`, `device`, `engine`, `model` or `tested`.
         here: it is on this machine, working or not.
         detail: a version or size if it works, else the reason why not.
         brings: what it is good for.
@@ -98,7 +99,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description="Starts a server, opens every device and imports every engine. The exit code "
         "is 0 if this machine has what the models of the repository need; without one, if a "
         "server, a device and an engine work. What is absent and not needed is no failure. Model "
-        "files are not loaded.",
+        "files are loaded with --deep only, which also prints what is tested of each model.",
     )
     parser.add_argument(
         "repository",
@@ -108,33 +109,56 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="the folder of models to be served",
     )
     parser.add_argument("--tritonserver", type=Path, metavar="PATH", help="its binary or folder")
+    parser.add_argument(
+        "--deep", action="store_true", help="load each model, and print what is tested of it"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.set_defaults(func=check)
 
 
 def check(arguments: argparse.Namespace) -> int:
     """Print every finding; return 0 if nothing is lacking for the repository, or for any."""
+    if arguments.deep and not arguments.repository:
+        raise ConfigError("--deep loads the models of a repository; name one, too")
     needs = read_needs(arguments.repository, os.environ) if arguments.repository else None
     findings: list[Finding] = []
     for finding in find_all(arguments.tritonserver, needs):
         findings.append(finding)
         if not arguments.json:
             print(_line(finding), flush=True)
+    if arguments.deep:
+        findings += _deep(arguments.repository, silent=arguments.json)
     lacking = _lacking(findings) if needs is None else _failed(findings)
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
-        print(f"this machine {_verdict(arguments.repository, lacking)}")
+        loaded = "were loaded" if arguments.deep else "were not loaded"
+        print(f"this machine {_verdict(arguments.repository, lacking, loaded)}")
     return 1 if lacking else 0
 
 
-def _verdict(repository: Path | None, lacking: Sequence[str]) -> str:
-    """Return what was found, and no more: whether a file can be loaded nobody has tried."""
+def _deep(repository: Path, *, silent: bool) -> Iterator[Finding]:
+    """Load each model; yield what cannot be loaded, and a finding for each thing that was tested.
+
+    That an assumption does not hold is no failure: the model is served without it.
+    """
+    for model, verdicts, broken in tested_models(repository):
+        found = [Finding(kind="model", name=model, ok=False, detail=broken)] if broken else []
+        if not silent:
+            print("\n".join(map(_line, found) if broken else verdict_lines(model, verdicts)))
+        yield from found
+        for each in verdicts:
+            detail = each.line()
+            yield Finding(kind="tested", name=f"{model} {each.assumption}", ok=True, detail=detail)
+
+
+def _verdict(repository: Path | None, lacking: Sequence[str], loaded: str) -> str:
+    """Return what was found, and no more: whether a file can be loaded only --deep tries."""
     if lacking:
         return f"cannot serve {repository or 'models'}: {'; '.join(lacking)}"
     if repository is None:
         return "can serve models"
-    return f"has what the models in {repository} need; their files were not loaded"
+    return f"has what the models in {repository} need; their files {loaded}"
 
 
 def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[Finding]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.cli.model.demand import Demand
+from ge_backend.cli.model.tested import verdict_lines
 from ge_backend.cli.report.table import table
 from ge_backend.config.sizes import format_bytes
-from ge_backend.warmup.verdict import COLUMNS, NOT_TESTED, Verdict
+from ge_backend.warmup.verdict import NOT_TESTED, Verdict
 from ge_backend.workspace.plan import MemoryPlan, Need, footprint, plan_memory
 
 __all__ = ["DevicePlan", "Repository", "memory_json", "memory_text", "plan_devices"]
@@ -133,17 +134,13 @@ def memory_text(repository: Repository) -> list[str]:
     for memory in repository.devices:
         lines += [*_device_lines(memory), ""]
     for name, verdicts in repository.tested.items():
-        lines += [f"tested of {name} (docs/tested.md):", *_verdicts(verdicts), ""]
+        lines += [*verdict_lines(name, verdicts), ""]
     lines += [f"broken: {name}: {error}" for name, error in repository.broken.items()]
     if repository.left_out:
         lines.append(
             f"left out: ensembles, and models of other backends: {', '.join(repository.left_out)}"
         )
     return lines if lines and lines[-1] else lines[:-1]
-
-
-def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:
-    return table(COLUMNS, [each.cells for each in verdicts], names=len(COLUMNS))
 
 
 def _device_lines(memory: DevicePlan) -> list[str]:
