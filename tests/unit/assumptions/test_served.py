@@ -391,6 +391,21 @@ def test_sizes_of_the_sample_in_an_output_are_what_it_returns(look):
     assert judged.layout.outputs[0].shape((2,), (5,)) == (2, 5, WIDTH)
 
 
+def test_a_size_that_small_inputs_do_not_change_is_not_fixed(look):
+    """A stride of 32 makes one place of 5 as of 7; the file tells of one dimension too few."""
+    pooled = graph(
+        [
+            NODE("MaxPool", ["x"], ["p"], kernel_shape=[32], strides=[32], ceil_mode=1),
+            NODE("Transpose", ["p"], ["y"], perm=[2, 0, 1]),
+        ],
+        [("x", REAL, [1, 3, "width"])],
+        [("y", REAL, [1, "places"])],
+    )
+    whole, judged = look(pooled)
+    assert whole["output"][0]["dims"] == [-1, 1, 3]
+    assert judged.layout.outputs[0].row_shape((96,)) == (-1, 1, 3)
+
+
 def test_an_output_that_begins_with_more_than_the_rows_is_not_batched(look):
     """Beams of a row beside those of others: which are whose the host does not know."""
     beams = one("Tile", ("n", 3), ("n", 3), constants=[("twice", np.array([2, 1]))])

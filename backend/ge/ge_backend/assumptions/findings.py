@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ge_backend.assumptions.kept import kept_key
-from ge_backend.assumptions.lengths import Lengths, fixed_sizes, found_lengths
+from ge_backend.assumptions.lengths import SCALES, Lengths, fixed_sizes, found_lengths
 from ge_backend.assumptions.output_sizes import SeenRun, fitted
 from ge_backend.assumptions.trial import Trial, Untestable
 from ge_backend.config.declared import Declared
@@ -24,6 +24,8 @@ __all__ = ["Findings", "found", "trial_of"]
 
 log = logging.getLogger(__name__)
 
+# Of the sizes that lengths are tried at, so many steps up is much larger.
+LARGER = 2
 HOW = "runs with a size of its own for each axis"
 
 
@@ -143,11 +145,20 @@ def _found(
 
 
 def _seen(trial: Trial, lengths: Lengths) -> list[SeenRun]:
-    """Return runs at two sizes of every axis; at one where it does not run at others of these."""
-    seen = []
-    for rows, first in ((2, 0), (3, 1)):
-        sizes = lengths.sizes(rows, first)
-        outputs = trial.run(lengths.shapes(sizes))
+    """Return runs at some sizes of every axis, the last ones larger; of those that the graph takes.
+
+    What is divided by a stride is one and the same for small sizes.
+    """
+    larger = replace(lengths, scale=min(lengths.scale + LARGER, len(SCALES) - 1))
+    seen: list[SeenRun] = []
+    for known, rows, first in ((lengths, 2, 0), (lengths, 3, 1), (larger, 1, 0)):
+        sizes = known.sizes(rows, first)
+        try:
+            outputs = trial.run(known.shapes(sizes))
+        except Untestable:
+            if not seen:
+                raise
+            break
         if outputs is not None:
             shapes = {name: array.shape for name, array in outputs.items()}
             seen.append(SeenRun(sizes=sizes, shapes=shapes))

@@ -12,7 +12,7 @@ from ge_backend.warmup.measure import fingerprint
 __all__ = ["kept_key"]
 
 # Findings of another way to test are not used.
-RULE = "tested 1"
+RULE = "tested 2"
 
 
 def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:

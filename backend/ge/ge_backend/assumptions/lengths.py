@@ -18,7 +18,7 @@ from ge_backend.config.model import TensorConfig
 from ge_backend.layout.validate import WELL_KNOWN, tensor_named
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
-__all__ = ["Lengths", "fixed_sizes", "found_lengths", "named"]
+__all__ = ["SCALES", "Lengths", "fixed_sizes", "found_lengths", "named"]
 
 # Sizes that are tried, one row after another: no two sums of the first are alike; graphs of images
 # and sounds take multiples of something, and none so small.

@@ -134,7 +134,8 @@ def memory_text(repository: Repository) -> list[str]:
     for memory in repository.devices:
         lines += [*_device_lines(memory), ""]
     for name, verdicts in repository.tested.items():
-        lines += [*verdict_lines(name, verdicts), ""]
+        if not all(verdict.holds for verdict in verdicts):
+            lines += [*verdict_lines(name, verdicts), ""]
     lines += [f"broken: {name}: {error}" for name, error in repository.broken.items()]
     if repository.left_out:
         lines.append(
