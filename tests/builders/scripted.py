@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -19,12 +20,12 @@ parameters { key: "kv_cache_bytes" value { string_value: "64MiB" } }
 HIDDEN, LETTERS = 768, sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def write_scripted(folder: Path, says: Mapping[str, str], template: str) -> None:
-    """Write a model folder: behind a prompt that ends with a key comes its text, and the end.
+def write_scripted(folder: Path, says: Mapping[str, tuple[str, ...]], template: str) -> None:
+    """Write a model folder: behind a prompt that ends with a key come its pieces, and the end.
 
     Args:
         folder: of the model, in a repository.
-        says: each key and each text is one token; bytes are tokens, too.
+        says: each key and each piece is one token, with one successor; bytes are tokens, too.
         template: of chats.
     """
     version = folder / "1"
@@ -36,14 +37,16 @@ def write_scripted(folder: Path, says: Mapping[str, str], template: str) -> None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(END, normalized=False, special=True)])
-    words = dict.fromkeys((*says, *says.values()))
+    rows = [(key, *pieces, END) for key, pieces in says.items()]
+    words = dict.fromkeys(word for row in rows for word in row[:-1])
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
     tokenizer.save(str(version / "tokenizer.json"))
     given = {"eos_token": END, "chat_template": template}
     (version / "tokenizer_config.json").write_text(json.dumps(given))
-    follows = {**says, **dict.fromkeys(says.values(), END)}
     numbers = {
-        tokenizer.token_to_id(one): tokenizer.token_to_id(other) for one, other in follows.items()
+        tokenizer.token_to_id(one): tokenizer.token_to_id(other)
+        for row in rows
+        for one, other in pairwise(row)
     }
     _model(tokenizer.get_vocab_size(), numbers, tokenizer.token_to_id(END)).save_pretrained(version)
 

@@ -22,8 +22,12 @@ TEMPLATE = """\
 {% endfor %}{{ "<result>" if messages[-1].role == "tool" else "<question>" }}"""
 # Calls the tool when it is asked, and tells its result.
 SAYS = {
-    "<question>": '<tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call>',
-    "<result>": "It is sunny in Paris.",
+    "<question>": (
+        "<tool_call>",
+        '{"name": "get_weather", "arguments": {"city": "Paris"}}',
+        "</tool_call>",
+    ),
+    "<result>": ("It is sunny in Paris.",),
 }
 
 

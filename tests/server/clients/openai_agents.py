@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK: an agent with a tool, and one whose output is a model."""
+"""OpenAI's Agents SDK: an agent with a tool, one whose output is a model, and one with both."""
 
 import asyncio
 import sys
@@ -39,6 +39,11 @@ async def main() -> None:
     typed = Agent("typed", model=chat, output_type=Item, model_settings=settings)
     done = await Runner.run(typed, "Is a rose red?")
     assert isinstance(done.final_output, Item)
+    both = Agent(
+        "both", model=model, tools=[get_weather], output_type=Item, model_settings=settings
+    )
+    done = await Runner.run(both, "How is the weather?")
+    assert (type(done.final_output), len(cities)) == (Item, 3)
     print(done.final_output)
 
 

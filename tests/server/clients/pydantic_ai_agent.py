@@ -1,4 +1,4 @@
-"""pydantic-ai: an agent with a tool, and typed output by a tool and by a schema."""
+"""pydantic-ai: an agent with a tool, typed output by a tool and by a schema, and both."""
 
 import sys
 
@@ -35,3 +35,11 @@ for kind in (Item, NativeOutput(Item)):
     item = typed.run_sync("Is a rose red?").output
     assert isinstance(item, Item)
     print(item)
+both = Agent(
+    OpenAIChatModel("caller", provider=provider),
+    output_type=NativeOutput(Item),
+    tools=[get_weather],
+    model_settings={"max_tokens": 60, "temperature": 0},
+)
+assert isinstance(both.run_sync("How is the weather?").output, Item)
+assert cities == ["Paris", "Paris"]
