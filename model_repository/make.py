@@ -137,6 +137,8 @@ ENSEMBLES = (
     "text_embedding",
     "text_ranker",
 )
+# The host takes labels from a model's own folder: a fused ensemble needs copies of its steps'.
+LABELS = {"text_classifier_fused": "classifier_head"}
 
 
 def make(into: Path) -> None:
@@ -150,6 +152,8 @@ def make(into: Path) -> None:
             write(version / filename)
         for given in HERE.joinpath(name).glob("*.*") if into != HERE else ():
             shutil.copyfile(given, into / name / given.name)
+    for name, step in LABELS.items():
+        shutil.copyfile(HERE / step / "labels.txt", into / name / f"{step}.labels.txt")
 
 
 def _add_sub(path: Path, dtype: int) -> None:

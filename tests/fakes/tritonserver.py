@@ -2,7 +2,8 @@
 
 What it does wrong is told by FAKE in its environment: `dies` as it starts, `misreads` a
 configuration, does not know a `flag`, `never ready`, `locked` without the key `door: open`, `deaf`
-to SIGTERM, or leaves a `straggler`: a process in a session of its own that outlives it.
+to SIGTERM, or leaves a `straggler`: a process in a session of its own that outlives it. FAKE_VERSION
+is what it says in its metadata, FAKE_FLAGS what its help names.
 """
 
 import os
@@ -14,7 +15,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 FAULT = os.environ.get("FAKE", "")
-PAGES = {"/v2/health/ready": b"", "/v2": b'{"version": "0.0.0"}', "/metrics": b""}
+VERSION = os.environ.get("FAKE_VERSION", "2.51.0")
+PAGES = {
+    "/v2/health/ready": b"",
+    "/v2": f'{{"version": "{VERSION}"}}'.encode(),
+    "/metrics": b"",
+}
+# Its help names these, as the real one's does, in its own columns.
+FLAGS = os.environ.get("FAKE_FLAGS", "http-restricted-api strict-readiness")
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -30,6 +38,11 @@ class Answer(BaseHTTPRequestHandler):
 
 
 def main():
+    if sys.argv[1:] == ["--help"]:
+        print("Usage: tritonserver [options]", file=sys.stderr)
+        for name in FLAGS.split():
+            print(f"  --{name} <string>\n\tWhat it does.", file=sys.stderr)
+        sys.exit(1)
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[1:])
     print("fake server", " ".join(sys.argv[1:]), flush=True)
     print("cwd", Path.cwd(), list(Path.cwd().iterdir()), flush=True)

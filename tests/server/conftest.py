@@ -56,7 +56,7 @@ class Servers:
             options = ServerOptions(
                 repositories=(repository,),
                 log_file=log,
-                **{"exit_timeout_s": EXIT_TIMEOUT_S, **fields},
+                **{"exit_timeout_s": EXIT_TIMEOUT_S, "client_shm": True, **fields},
             )
             server = TritonServer(installation, options)
             server.start()

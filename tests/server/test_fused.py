@@ -147,6 +147,8 @@ def models(tmp_path_factory):
     write_model(models, "labelled_fused", parameters(fuse="labelled"))
     less = f'{BATCHED} output [ {{ name: "sum" {VECTOR} }} ]'
     write_model(models, "labelled_less", less + parameters(fuse="labelled"))
+    for name in ("labelled_fused", "labelled_less"):
+        (models / name / "named.names.txt").write_text(LABELLED)
     short = parameters(overflow="error", buckets__sequence="4")
     write_model(models, "strict", BATCHED + MEAN + short, masked_mean())
     write_ensemble(models, "forked", ensemble(("average", {"ids": "IDS"}, {"y": "sum"}), STRICT))

@@ -8,14 +8,17 @@ import pytest
 
 from ge_backend.cli import serve
 from ge_backend.cli.main import build_parser, main
-from ge_backend.tritonserver import ServerOptions
+from ge_backend.tritonserver import Abilities, ServerOptions
 from ge_backend.tritonserver.options import KEY_HEADER
 
+HELP = Abilities(flags=frozenset())
 CONTROL = ("--model-control-mode=explicit", "--load-model=*")
 
 
 class RecordedServer:
     """Stands for `TritonServer`: remembers what it was made with, ends when interrupted."""
+
+    knows = HELP
 
     def __init__(self, installation, options):
         self.installation, self.options = installation, options
@@ -23,6 +26,7 @@ class RecordedServer:
         self.interrupts, self.entered, self.left = 0, False, False
         self.ended = threading.Event()
         self.pid, self.directory = 77, SimpleNamespace(run=Path("/run"))
+        self.abilities = self.knows
 
     def __enter__(self):
         self.entered = True
@@ -227,7 +231,7 @@ def test_who_restricts_one_protocol_does_not_open_the_other(tmp_path, mine, othe
     options = serve._options(build_parser().parse_args(arguments))
     keyed = f"model-repository:{KEY_HEADER}={options.control_key}"
     assert len(options.control_key) >= 32
-    restricted = [flag for flag in options.flags() if "restricted" in flag]
+    restricted = [flag for flag in options.flags(HELP) if "restricted" in flag]
     assert restricted == [f"{other}={keyed}", given]
 
 

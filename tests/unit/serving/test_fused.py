@@ -37,25 +37,37 @@ def completed(folder, *, whole=ENSEMBLE, step=f"{STEP} {OUTPUT}", own=""):
     return fused_document(dict(fused.document), fused.config(os.environ))
 
 
+def labels_of(document):
+    return [output.get("label_filename") for output in document["output"]]
+
+
 @pytest.mark.parametrize(
     ("own", "labels"),
-    [("", "../whole/labels.txt"), (BARE, "../whole/labels.txt"), (OUTPUT, "labels.txt")],
+    [("", "whole.labels.txt"), (BARE, "whole.labels.txt"), (OUTPUT, "labels.txt")],
     ids=["taken", "declared", "own"],
 )
-def test_labels_are_where_the_configuration_that_names_them_is(tmp_path, own, labels):
-    """The host looks for the file in the folder of the model that it loads."""
-    document = completed(tmp_path, own=own)
-    assert [output["label_filename"] for output in document["output"]] == [labels]
+def test_labels_lie_in_the_fused_models_own_folder(tmp_path, own, labels):
+    """The host takes them from nowhere else; copies say whose they are."""
+    (tmp_path / "fused").mkdir()
+    (tmp_path / "fused" / "whole.labels.txt").write_text("a\nb\n")
+    assert labels_of(completed(tmp_path, own=own)) == [labels]
 
 
 def test_labels_that_only_a_step_has_are_its_own(tmp_path):
     """The host's ensemble takes them from there, for outputs that it declares."""
     whole = ENSEMBLE.replace(OUTPUT, BARE)
     for name, own in {"a": "", "b": BARE}.items():
-        document = completed(tmp_path / name, whole=whole, own=own)
-        assert [output["label_filename"] for output in document["output"]] == ["../step/labels.txt"]
+        (tmp_path / name / "fused").mkdir(parents=True)
+        (tmp_path / name / "fused" / "step.labels.txt").write_text("a\nb\n")
+        assert labels_of(completed(tmp_path / name, whole=whole, own=own)) == ["step.labels.txt"]
     document = completed(tmp_path / "c", whole=whole, step=f"{STEP} {BARE}")
-    assert "label_filename" not in document["output"][0]
+    assert labels_of(document) == [None]
+
+
+def test_labels_without_a_copy_are_left_out_with_a_warning(tmp_path, caplog):
+    """The model is served; the warning says what to copy, and where."""
+    assert labels_of(completed(tmp_path)) == [None]
+    assert "copy ../whole/labels.txt to fused/whole.labels.txt" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from ge_backend.errors import ConfigError, ServerError
+from ge_backend.tritonserver.abilities import Abilities
 from ge_backend.tritonserver.options import KEY_HEADER, PORTS, ServerOptions, free_ports
+
+HELP = Abilities(flags=frozenset())
 
 
 @pytest.fixture
@@ -121,7 +124,7 @@ def test_flags_have_absolute_repositories_and_end_with_the_further_arguments(tmp
         arguments=("--log-info=false",),
     )
 
-    flags = here.flags()
+    flags = here.flags(HELP)
     assert flags[0] == f"--model-repository={tmp_path}/a"
     assert flags[1] == f"--model-repository={tmp_path}/b"
     assert {"--http-port=1", "--grpc-port=2", "--metrics-port=3"} < set(flags)
@@ -132,9 +135,9 @@ def test_a_key_restricts_the_control_of_models_by_both_protocols():
     """Without one nothing is restricted."""
     options = ServerOptions(repositories=(Path("/m"),))
     keyed = f"model-repository:{KEY_HEADER}=abc"
-    assert [flag for flag in options.flags() if "restricted" in flag] == []
+    assert [flag for flag in options.flags(HELP) if "restricted" in flag] == []
     assert [
-        flag for flag in replace(options, control_key="abc").flags() if "restricted" in flag
+        flag for flag in replace(options, control_key="abc").flags(HELP) if "restricted" in flag
     ] == [
         f"--http-restricted-api={keyed}",
         f"--grpc-restricted-protocol={keyed}",
@@ -183,7 +186,7 @@ OURS = {LOADS: (KEY_HEADER, "abc")}
 def test_a_key_of_ones_own_takes_the_place_of_ours_for_its_protocol_alone(given, kept, keys):
     """The other one stays closed. Ours shows what HTTP asks for, whoever says so."""
     options = ServerOptions(repositories=(), control_key="abc", arguments=tuple(given))
-    ours = [flag[2:6] for flag in options.flags() if flag.endswith("=abc")]
+    ours = [flag[2:6] for flag in options.flags(HELP) if flag.endswith("=abc")]
     assert ours == kept
     assert options.http_keys == keys
 
@@ -199,7 +202,7 @@ def test_without_a_key_none_is_shown():
 )
 def test_flags_have_an_address_as_each_service_takes_it(host, http, grpc):
     """HTTP marks IPv6 by a word, gRPC by brackets."""
-    flags = set(ServerOptions(repositories=(), host=host).flags())
+    flags = set(ServerOptions(repositories=(), host=host).flags(HELP))
     assert {f"--{name}-address={http}" for name in ("http", "metrics")} < flags
     assert f"--grpc-address={grpc}" in flags
 
@@ -251,4 +254,17 @@ def test_a_link_to_a_repository_stays_one(tmp_path):
     folder.mkdir()
     link.symlink_to(folder)
     options = ServerOptions(repositories=(link,)).checked()
-    assert f"--model-repository={link}" in options.flags()
+    assert f"--model-repository={link}" in options.flags(HELP)
+
+
+def test_flags_that_only_some_releases_know_are_given_to_those(tmp_path):
+    """Clients' shared memory is always on elsewhere; other options are refused there."""
+    newer = Abilities.read("  --allow-client-shm\n  --grpc-max-response-pool-size\n")
+    options = ServerOptions(repositories=(tmp_path,), client_shm=True)
+    assert "--allow-client-shm=true" in options.flags(newer)
+    assert not any("client-shm" in flag for flag in options.flags(HELP))
+    pooled = replace(options, grpc_response_pool=100, client_shm=False)
+    assert "--grpc-max-response-pool-size=100" in pooled.flags(newer)
+    assert not any("client-shm" in flag for flag in pooled.flags(newer))
+    with pytest.raises(ConfigError, match=r"from Triton 2\.56 \(container 25\.03\) on"):
+        pooled.flags(HELP)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.errors import ServerError
+from ge_backend.errors import ConfigError, ServerError
 from ge_backend.tritonserver import ServerOptions, TritonServer, find_server, server
 from ge_backend.tritonserver.directory import processes_of, shared_memory_of
 from ge_backend.tritonserver.installation import running_python
@@ -76,7 +76,7 @@ def test_inside_the_block_it_answers_and_outside_nothing_is_left(build):
     """Its addresses are those of this machine; its version is asked from it."""
     with build() as running:
         directory = running.directory
-        assert running.options.api.version() == "0.0.0"
+        assert running.options.api.version() == "2.51.0"
         assert running.http == f"127.0.0.1:{running.options.http_port}"
         assert running.metrics.endswith(f":{running.options.metrics_port}/metrics")
         assert processes_of(directory.run) == [running.pid]
@@ -84,11 +84,60 @@ def test_inside_the_block_it_answers_and_outside_nothing_is_left(build):
     assert_nothing_left(directory)
 
 
+def test_a_server_knows_what_it_can_do(build, monkeypatch):
+    """Its flags from its help, its release from its metadata; numpy 2 is let in where it says so."""
+    monkeypatch.setenv("FAKE_FLAGS", "http-restricted-api allow-client-shm grpc-infer-thread-count")
+    with build(client_shm=True, grpc_threads=8, environment={"FAKE_VERSION": "2.70.0"}) as running:
+        assert running.abilities.release == (2, 70)
+        assert running.abilities.has("response_parameters")
+        assert "--allow-client-shm=true" in running.log_tail()
+        assert "--grpc-infer-thread-count=8" in running.log_tail()
+
+
+def test_numpy_2_is_allowed_where_the_version_file_says_so(installation, build):
+    """Before anything has started; a wheel has no such file, and is not guessed at."""
+    (installation.binary.parents[1] / "TRITON_VERSION").write_text("2.52.0\n")
+    installed = find_server(installation.binary)
+    with TritonServer(installed, build().options) as running:
+        assert "GE_NUMPY_2 allow" in running.log_tail()
+    with build() as running:
+        assert "GE_NUMPY_2" not in running.log_tail()
+
+
+def test_memory_of_clients_needs_no_flag_where_it_is_always_allowed(build):
+    """A server that does not know the flag would not start with it."""
+    with build(client_shm=True) as running:
+        assert "allow-client-shm" not in running.log_tail()
+
+
+def test_an_option_that_the_release_has_not_is_refused(build):
+    """With the release that has it."""
+    with pytest.raises(ConfigError, match=r"no --grpc-infer-thread-count: .* from Triton 2\.57"):
+        build(grpc_threads=4).start()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("FAKE_VERSION", "2.43.0", "this is Triton 2.43; supported are releases from 2.44"),
+        ("FAKE_FLAGS", "log-verbose", "knows no --http-restricted-api; supported are releases"),
+    ],
+)
+def test_a_release_that_is_too_old_is_refused(build, monkeypatch, variable, value, said):
+    """By what its metadata says, or before it starts by its help; nothing of it is left."""
+    monkeypatch.setenv(variable, value)
+    server = build()
+    with pytest.raises(ServerError, match=said):
+        server.start()
+    with pytest.raises(ServerError, match="not running"):
+        assert server.directory
+
+
 def test_readiness_is_asked_for_with_the_key(build):
     """A server whose health is restricted would seem never to be ready."""
     restricted = ("--http-restricted-api=health,metadata:door=open",)
     with build("locked", arguments=restricted) as running:
-        assert running.options.api.version() == "0.0.0"
+        assert running.options.api.version() == "2.51.0"
 
 
 def test_it_runs_in_an_empty_folder_with_this_interpreter_first(build, monkeypatch):
@@ -126,7 +175,7 @@ def test_the_ports_of_a_server_that_loads_its_models_are_not_free(build, monkeyp
     assert set(free_ports(3, but=others)) == ours
     monkeypatch.setattr(TritonServer, "_spawn", spawned)
     with starting:
-        assert starting.options.api.version() == "0.0.0"
+        assert starting.options.api.version() == "2.51.0"
     assert len(told) == 1
 
 

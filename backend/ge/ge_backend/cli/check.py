@@ -48,9 +48,9 @@ backend: "python"
 input { name: "x" data_type: TYPE_FP32 dims: [ 3 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ 3 ] }
 """
-# The same, and what this host says where it finds none.
+# The same, and what hosts say where they find none, or were built without.
 PROBE_GPU = "instance_group { kind: KIND_GPU }"
-NO_GPU = "no GPUs are available"
+NO_GPU = ("no GPUs are available", "server does not support GPUs")
 PROBE_MODEL = """
 import triton_python_backend_utils as pb_utils
 
@@ -185,10 +185,12 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
     for model, reason in needs.broken.items():
         yield Finding(kind="model", name=model, ok=False, detail=reason)
     yield from _find_strangers(tritonserver, needs.others)
-    if needs.gpu and NO_GPU in _find_server(tritonserver, PROBE_GPU).detail:
+    said = _find_server(tritonserver, PROBE_GPU).detail if needs.gpu else ""
+    told = next((text for text in NO_GPU if text in said), None)
+    if told is not None:
         reason = (
             f"its instance_group says KIND_GPU, and this server, which then does not start, says "
-            f"{NO_GPU!r}; write KIND_CPU: the parameter 'device' says where a model runs"
+            f"{told!r}; write KIND_CPU: the parameter 'device' says where a model runs"
         )
         for model in needs.gpu:
             yield Finding(kind="model", name=model, ok=False, detail=reason)
@@ -229,6 +231,8 @@ def _find_server(tritonserver: Path | None, more: str = "") -> Finding:
             with TritonServer(installation, options) as server:
                 version = server.options.api.version()
                 detail = f"{version} serves Python {running_python()} ({about}; {stubs})"
+                if server.abilities.note:
+                    detail = f"{detail}; {server.abilities.note}"
                 _infer(server.http)
     except GeError as error:
         return replace(finding, detail=str(error))

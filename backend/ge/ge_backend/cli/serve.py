@@ -100,6 +100,27 @@ def _add_server_options(parser: argparse.ArgumentParser) -> None:
         help="its binary or folder; default: GE_TRITONSERVER, /opt/tritonserver, the wheel",
     )
     parser.add_argument(
+        "--client-shm",
+        action="store_true",
+        help="let clients use shared memory, which Triton allows by itself before 2.69 only; "
+        "whoever reaches its ports can then have memory of this machine read by name",
+    )
+    parser.add_argument(
+        "--grpc-threads",
+        type=int,
+        default=default.grpc_threads,
+        metavar="N",
+        help="that take gRPC requests, for many streams; Triton 2.57 or newer; default: its own, 2",
+    )
+    parser.add_argument(
+        "--grpc-response-pool",
+        type=int,
+        default=default.grpc_response_pool,
+        metavar="N",
+        help="responses of a gRPC stream that may wait for their client; Triton 2.56 or newer; "
+        "default: its own, no bound",
+    )
+    parser.add_argument(
         "--start-timeout",
         type=float,
         default=default.start_timeout_s,
@@ -128,6 +149,8 @@ def serve(arguments: argparse.Namespace) -> int:
     with server, contextlib.ExitStack() as stack:
         if not server.stopping:
             _announce(server, time.monotonic() - begin)
+            if server.abilities.note:
+                _say(server.abilities.note)
             if front is not None:
                 stack.enter_context(front)
                 print(f"  openai   {front.url}/v1", flush=True)
@@ -165,6 +188,9 @@ def _options(arguments: argparse.Namespace) -> ServerOptions:
         environment=_environment(arguments),
         arguments=(*verbose, *control, *further),
         control_key=secrets.token_hex() if control else "",
+        client_shm=arguments.client_shm,
+        grpc_threads=arguments.grpc_threads,
+        grpc_response_pool=arguments.grpc_response_pool,
         start_timeout_s=arguments.start_timeout,
         exit_timeout_s=arguments.exit_timeout,
     )

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ge_backend.batching.pipeline import Pipeline
@@ -48,7 +49,8 @@ def fused_document(document: Mapping[str, Any], config: ModelConfig) -> dict[str
         if not whole.get(field) and field in ensemble.document:
             whole[field] = ensemble.document[field]
     _as_numbers(whole)
-    _take_labels_over(whole["output"], ensemble, declared=bool(document.get("output")))
+    declared = bool(document.get("output"))
+    _take_labels_over(whole["output"], ensemble, config.directory.parent, declared=declared)
     if int(whole.get("max_batch_size", 0)):
         if "sequence_batching" not in whole:  # the host drops what has both
             whole.setdefault("dynamic_batching", {})
@@ -207,26 +209,38 @@ def _completed(folder: ModelFolder) -> ModelConfig:
 
 
 def _take_labels_over(
-    outputs: Sequence[dict[str, Any]], ensemble: Ensemble, *, declared: bool
+    outputs: Sequence[dict[str, Any]], ensemble: Ensemble, folder: Path, *, declared: bool
 ) -> None:
-    """Make files of labels those of the ensemble, or else of the step that writes the output.
+    """Make labels those of the ensemble, or else of the step that writes the output.
 
-    The host looks in the model's own folder, where those lie that `declared` outputs name.
+    The host takes files of labels from a model's own folder only, from release 26.02 on (core
+    f2226c0), so a copy has to lie there; those lie there already that `declared` outputs name.
     """
-    labels = {
-        tensor: f"../{step.model}/{file}"
-        for step, folder in zip(ensemble.dag.steps, ensemble.folders, strict=True)
+    owners = {
+        tensor: (step.model, file)
+        for step, of_step in zip(ensemble.dag.steps, ensemble.folders, strict=True)
         for output, tensor in step.outputs.items()
-        if (file := _label_file(folder.document, output))
+        if (file := _label_file(of_step.document, output))
     }
     for tensor in outputs:
         name = tensor["name"]
         if declared and tensor.get("label_filename"):
             continue
-        if file := _label_file(ensemble.document, name):
-            tensor["label_filename"] = f"../{ensemble.dag.name}/{file}"
-        elif name in labels:
-            tensor["label_filename"] = labels[name]
+        tensor.pop("label_filename", None)  # the ensemble's own, as it was taken over
+        if own := _label_file(ensemble.document, name):
+            owners[name] = (ensemble.dag.name, own)
+        if name not in owners:
+            continue
+        model, file = owners[name]
+        copy = f"{model}.{Path(file).name}"
+        if (folder / copy).is_file():
+            tensor["label_filename"] = copy
+        else:
+            log.warning(
+                "output %r has no labels here: the host takes them from a model's own folder; "
+                "copy ../%s/%s to %s/%s",
+                *(name, model, file, folder.name, copy),
+            )
 
 
 def _label_file(document: Mapping[str, Any], output: str) -> str:

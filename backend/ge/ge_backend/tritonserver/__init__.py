@@ -1,6 +1,7 @@
 """Finding, assembling, starting and stopping a real tritonserver."""
 
 from ge_backend.config.model_folder import BACKEND
+from ge_backend.tritonserver.abilities import Abilities
 from ge_backend.tritonserver.assemble import assemble_backends, backend_files
 from ge_backend.tritonserver.directory import ServerDirectory, processes_of, shared_memory_of
 from ge_backend.tritonserver.installation import (
@@ -14,6 +15,7 @@ from ge_backend.tritonserver.server import TritonServer
 
 __all__ = [
     "BACKEND",
+    "Abilities",
     "ServerDirectory",
     "ServerInstallation",
     "ServerOptions",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
+from ge_backend.tritonserver.abilities import ABILITIES, Abilities
 from ge_backend.tritonserver.address import family_of, numeric, reached_at
 from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.flags import values_of
@@ -72,6 +73,11 @@ class ServerOptions:
             bring a configuration and files, so it runs what it likes. A protocol for which the
             arguments have a key of their own asks for that instead. Empty: anyone may, if the
             arguments allow it.
+        client_shm: clients may have their tensors read from and written to shared memory, which
+            some releases allow only where they are told to, and older ones always.
+        grpc_threads: that take gRPC requests; 0 leaves it to the server.
+        grpc_response_pool: responses of a gRPC stream that may wait for their client; 0 leaves it
+            to the server.
         start_timeout_s: how long models may take to load, warm-up included.
         exit_timeout_s: how long requests in flight may take at the end. An HTTP client that keeps
             its connection open holds the server for all of it.
@@ -86,6 +92,9 @@ class ServerOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     control_key: str = ""
+    client_shm: bool = False
+    grpc_threads: int = 0
+    grpc_response_pool: int = 0
     start_timeout_s: float = 600.0
     exit_timeout_s: int = 10
 
@@ -166,10 +175,13 @@ class ServerOptions:
                     raise ServerError(told) from error
             yield
 
-    def flags(self) -> list[str]:
-        """Return these options as tritonserver flags; repositories absolute, as its cwd differs.
+    def flags(self, abilities: Abilities) -> list[str]:
+        """Return these options as flags of a server; repositories absolute, as its cwd differs.
 
         The host's HTTP is libevhtp, which marks IPv6 by a word; its gRPC takes brackets (2.51).
+
+        Raises:
+            ConfigError: an option is asked for whose flag the server does not know.
         """
         six = family_of(self.host) is socket.AF_INET6
         http, grpc = (f"ipv6:{self.host}", f"[{self.host}]") if six else (self.host, self.host)
@@ -184,8 +196,24 @@ class ServerOptions:
             f"--metrics-port={self.metrics_port}",
             f"--exit-timeout-secs={self.exit_timeout_s}",
             *(f"{f}={keyed}" for f in (HTTP_RESTRICTED, GRPC_RESTRICTED) if self._own(f)),
+            *self._flags_of_some_releases(abilities),
             *self.arguments,
         ]
+
+    def _flags_of_some_releases(self, abilities: Abilities) -> Iterator[str]:
+        if self.client_shm and abilities.has("client_shm"):
+            yield f"--{ABILITIES['client_shm'].flag}=true"
+        asked = {"grpc_threads": self.grpc_threads, "response_pool": self.grpc_response_pool}
+        for name, value in asked.items():
+            ability = ABILITIES[name]
+            if value and not abilities.has(name):
+                since = ".".join(map(str, ability.since))
+                raise ConfigError(
+                    f"this server knows no --{ability.flag}: it is there from Triton {since} "
+                    f"(container {ability.container}) on; leave the option out"
+                )
+            if value:
+                yield f"--{ability.flag}={value}"
 
     def _own(self, flag: str) -> bool:
         """Whether `control_key` is that of a protocol; the host takes one key for a group."""

@@ -16,6 +16,7 @@ from typing import final
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import parent_death
+from ge_backend.tritonserver.abilities import Abilities
 from ge_backend.tritonserver.address import host_port
 from ge_backend.tritonserver.api import ServerApi
 from ge_backend.tritonserver.assemble import assemble_backends
@@ -59,6 +60,7 @@ class TritonServer:
     def __init__(self, installation: ServerInstallation, options: ServerOptions) -> None:
         self.options = options.checked()
         self._installation = installation
+        self._abilities: Abilities | None = None
         self._directory: ServerDirectory | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = False
@@ -99,6 +101,13 @@ class TritonServer:
         return self._running().pid
 
     @property
+    def abilities(self) -> Abilities:
+        """What the server can do; its release is known once it has started."""
+        if self._abilities is None:
+            raise ServerError("the server is not running; start it first")
+        return self._abilities
+
+    @property
     def stopping(self) -> bool:
         """Whether somebody asked the server to end."""
         return self._stopping
@@ -107,9 +116,12 @@ class TritonServer:
         """Start the server and wait until it and its models are ready.
 
         Raises:
+            ConfigError: an option is asked for that this release of the server has not.
             ServerError: it ended while it started, or was not ready in time; with the log's end.
-                Or a file of it could not be written.
+                Or a file of it could not be written, or its release is not supported.
         """
+        self._abilities = Abilities.of(self._installation)
+        self._abilities.check()
         try:
             self._directory = ServerDirectory.make()
             assemble_backends(self._installation, self._directory.backends)
@@ -118,6 +130,9 @@ class TritonServer:
                 if self._stopping:
                     self._process.terminate()  # the interrupt came before there was a process
                 self._wait_until_ready()
+            if not self._stopping:
+                self._abilities = self._abilities.told(self.options.api.version())
+                self._abilities.check()
         except OSError as error:
             self.stop()
             raise ServerError(f"tritonserver cannot be started: {error}") from error
@@ -211,7 +226,7 @@ class TritonServer:
             f"--backend-directory={self.directory.backends}",
             f"--backend-config=python,shm-region-prefix-name={self.directory.shm_prefix}",
             *([f"--cache-directory={caches}"] if caches is not None else []),
-            *self.options.flags(),
+            *self.options.flags(self.abilities),
         ]
 
     def _environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -223,6 +238,8 @@ class TritonServer:
         libraries = environment.get("LD_LIBRARY_PATH", "")
         environment.setdefault("GE_LIBRARY_PATH", libraries)
         environment.setdefault("GE_PYTHON", sys.executable)
+        if self.abilities.has("numpy_2"):
+            environment.setdefault("GE_NUMPY_2", "allow")
         environment["GE_RUNTIME_DIR"] = str(self.directory.run)
         private = [str(path) for path in self._installation.libraries]
         environment["LD_LIBRARY_PATH"] = os.pathsep.join([*private, libraries]).rstrip(os.pathsep)
