@@ -5,6 +5,8 @@ PYTHON ?= python3
 PIP_EXTRA_ARGS ?=
 # Models for `make serve`.
 MODELS ?= .cache/models
+# A tritonserver, its binary or folder, for `make test-host`.
+TRITON ?=
 # For the commands themselves: make test ARGS='tests/unit -k plan', make serve ARGS='--http-port 0'.
 ARGS ?=
 
@@ -67,6 +69,10 @@ test-all: $(VENV)/.test $(NPU_SOURCES) ## every test: the long tier builds, inst
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
 	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)
+
+test-host: $(VENV)/.test ## the same against TRITON=/path, an installation; prints a line for docs/releases.md
+	@test -n "$(TRITON)" || { echo "say make test-host TRITON=/path/to/tritonserver"; exit 2; }
+	GE_HOST_TABLE=1 GE_TRITONSERVER=$(TRITON) $(RUN) -m pytest $(or $(ARGS),tests/server)
 
 wheels: | $(RUN) ## fetch every torch_npu that a test can read, 270 MB; nothing is installed
 	@mkdir -p $(WHEELS)

@@ -1,4 +1,4 @@
-"""Write docs/configuration.md, metrics.md, presets.md and from_cpp_ge_backend.md from the code.
+"""Write the pages of docs/ that are tables in the code: see the end of this file.
 
 `python docs/generate.py` writes them; a test fails when they are out of date.
 """
@@ -19,6 +19,7 @@ from ge_backend.config.settings import (
     Setting,
 )
 from ge_backend.metrics import METRICS
+from ge_backend.tritonserver.abilities import ABILITIES
 
 DOCS = Path(__file__).resolve().parent
 
@@ -127,6 +128,47 @@ CPP_GE_DIFFERENCES = (
 )
 
 
+RELEASES_HEAD = """\
+# Releases of Triton
+
+Supported are releases from 2.44 (container 24.03) on; older ones are refused, newer ones than 2.70
+are served with a note. What a server can do is read from what it says of itself: its flags from its
+own help, its release from `TRITON_VERSION` beside the container's, or from its metadata once it
+runs. Nothing is guessed, so the server of a wheel, which has no such file, counts as one without
+what only the release tells until it runs.
+
+The table is generated from `backend/ge/ge_backend/tritonserver/abilities.py`.
+
+## What differs
+"""
+
+RELEASES_TAIL = """\
+Besides:
+
+- On 2.44 and 2.48 a server that has generated a text takes its whole exit timeout to stop, and ends
+  with 1. 2.44 refuses a text as `sequence_id`.
+- From 24.11 on the containers have Ubuntu 24.04 and Python 3.12, whose `pip` wants
+  `PIP_BREAK_SYSTEM_PACKAGES=1`; the Dockerfile says so.
+- From 2.59 (25.06) on requests over HTTP are bounded in size, loads that bring files too: 64 MiB,
+  which `-- --http-max-input-size=BYTES` raises.
+- From 2.58 (25.05) on gRPC requests that come while the server stops are refused as UNAVAILABLE;
+  before, as NOT_FOUND.
+- From 2.68 (26.04) on each stub writes a fatal Python error as its model is unloaded, those of
+  plain Python models too. It has ended in order by then, and nothing is left.
+- Most kinds of [requests that end a server](security.md#what-ends-a-server) are refused from
+  releases between 2.54 (25.01) and 2.69 (26.05) on: where clients are not trusted, upgrade.
+
+## What has run
+
+`make test-host TRITON=/opt/tritonserver` runs the tests with a real server against an installation
+and prints a line for this table. Tests say what they need of a host, and are skipped with that
+reason where it has it not.
+
+| release | what was run | result | date |
+| --- | --- | --- | --- |
+| 2.51 (wheel of `nvidia-pytriton` 0.7.0) | all tests, on every change | all pass | always |
+"""
+
 PRESETS_HEAD = """\
 # Presets
 
@@ -177,7 +219,9 @@ cores of an AMD EPYC, of which other programs used 0.05.
 So `high_throughput` answers more under load, and what it costs shows with one request in flight,
 whose run has one core. `low_latency` keeps both cores for that one, and shortens the wait of those
 who come at random; under more load than can be served it refuses some at once and keeps the wait of
-the others short. Between runs of the benchmark these ratios differ by a tenth and more.
+the others short. So did `memory_constrained` when this was measured, with a `max_queue_size` of 64
+that it does not set any more: a single instance takes what waits in such a queue with it when its
+stub dies. Between runs of the benchmark these ratios differ by a tenth and more.
 
 Memory, each on a server of its own, with 32 requests in flight:
 
@@ -349,6 +393,17 @@ def configuration() -> str:
     )
 
 
+def releases() -> str:
+    """Return the text of docs/releases.md."""
+    rows = (
+        (f"{a.since[0]}.{a.since[1]} ({a.container})", _cell(a.what), _cell(a.means))
+        for a in ABILITIES.values()
+    )
+    return "\n".join(
+        (RELEASES_HEAD, _table(("from", "what is different", "which means"), rows), RELEASES_TAIL)
+    )
+
+
 def metrics() -> str:
     """Return the text of docs/metrics.md."""
     rows = (
@@ -389,3 +444,4 @@ if __name__ == "__main__":
     (DOCS / "metrics.md").write_text(metrics())
     (DOCS / "presets.md").write_text(presets())
     (DOCS / "from_cpp_ge_backend.md").write_text(from_cpp_ge_backend())
+    (DOCS / "releases.md").write_text(releases())

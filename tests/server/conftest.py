@@ -1,15 +1,24 @@
-"""Real servers for tests: one per model repository, checked to leave nothing behind."""
+"""Real servers for tests: one per model repository, checked to leave nothing behind.
 
+Tests that need of a host what not every release has ask `server.abilities`, and are skipped with
+that reason or expect what the release does. GE_HOST_TABLE=1 prints a line for docs/releases.md.
+"""
+
+import os
+import platform
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import tritonclient.grpc as grpcclient
 
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver import (
+    Abilities,
     ServerInstallation,
     ServerOptions,
     TritonServer,
@@ -23,6 +32,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # A client that leaves its HTTP connection open holds a server for this long.
 EXIT_TIMEOUT_S = 5
 
+SEEN = pytest.StashKey[Abilities | None]()
+
 StartServer = Callable[..., TritonServer]
 
 
@@ -32,10 +43,15 @@ def installation() -> ServerInstallation:
     try:
         found = find_server()
     except ServerError as error:
-        pytest.skip(str(error))
+        absent(str(error))
     if found.stub is None:
-        pytest.skip(f"{found.binary} has no stub for Python {running_python()}")
+        absent(f"{found.binary} has no stub for Python {running_python()}")
     return found
+
+
+def absent(reason: str) -> NoReturn:
+    """Skip, unless somebody has named a server: that it cannot be tested is a failure then."""
+    (pytest.fail if os.environ.get("GE_TRITONSERVER") else pytest.skip)(reason)
 
 
 class Servers:
@@ -46,6 +62,7 @@ class Servers:
         self._running: dict[str, TritonServer] = {}
         self._stopping = ThreadPoolExecutor(thread_name_prefix="stop")
         self.shared: list[Path] = []
+        self.seen: Abilities | None = None
 
     def start(
         self, installation: ServerInstallation, repository: Path, **fields: object
@@ -60,6 +77,7 @@ class Servers:
             )
             server = TritonServer(installation, options)
             server.start()
+            self.seen = server.abilities
             self._logs[f"the server of {repository}"] = log
             self._running[key] = server
         return self._running[key]
@@ -83,10 +101,11 @@ class Servers:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory, server_logs, servers_ending) -> Iterator[Servers]:
+def servers(request, tmp_path_factory, server_logs, servers_ending) -> Iterator[Servers]:
     """All servers of `triton_server`."""
     servers = Servers(tmp_path_factory, server_logs, servers_ending)
     yield servers
+    request.config.stash[SEEN] = servers.seen
     servers.close()
 
 
@@ -122,3 +141,18 @@ def stop_without_a_trace(server: TritonServer) -> None:
     assert processes_of(directory.run) == []
     assert shared_memory_of(directory.shm_prefix) == []
     assert not directory.path.exists()
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    """Print what a run against an installation says about its release."""
+    if os.environ.get("GE_HOST_TABLE"):
+        seen = config.stash.get(SEEN, None)
+        release = ".".join(map(str, seen.release)) if seen and seen.release else "unknown"
+        counts = [
+            f"{len(terminalreporter.stats[kind])} {kind}"
+            for kind in ("passed", "skipped", "failed", "error")
+            if terminalreporter.stats.get(kind)
+        ]
+        what = f"`{' '.join(config.args)}` on Python {platform.python_version()}"
+        row = (release, what, ", ".join(counts), datetime.now(timezone.utc).date().isoformat())
+        terminalreporter.write_line(f"| {' | '.join(row)} |")

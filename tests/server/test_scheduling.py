@@ -19,6 +19,7 @@ from builders.null_models import comes_true
 from builders.scheduled import ALSO_HELD, FAILING, HELD, Scheduled, write_held
 from builders.standstill import standing_still
 from fakes.null_device import EXECUTORS
+from ge_backend.tritonserver.abilities import ABILITIES
 
 ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]"
 PREFERRING = f"""
@@ -178,8 +179,10 @@ def test_a_preferred_size_bounds_what_an_instance_takes_at_once(host):
     assert batches[2]
 
 
-def test_answers_keep_their_order(host):
+def test_answers_keep_their_order(server, host):
     """Two instances run side by side; what is done sooner waits for what came before."""
+    if server.abilities.has("unordered_instances"):
+        pytest.skip(ABILITIES["unordered_instances"].what)
     first = host.hold("ordered")
     second = host.send("ordered", 5)
     assert host.comes_to(2, "ge_requests_total", model="ordered")

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -492,6 +493,35 @@ def test_it_loads_a_model_anew_where_nobody_reads_what_it_says(served, repositor
     serve.process.terminate()
     assert serve.process.wait(LIMIT_S) in {0, 1}  # as the server's end after a stub's
     serve.assert_nothing_left()
+
+
+@pytest.mark.long
+def test_a_server_stays_ready_while_one_of_its_models_heals(served, tmp_path):
+    """As the deployment files start it: the other model serves all the while, and its pod stays."""
+    write_model(tmp_path, load_s=3)
+    shutil.copytree(tmp_path / "double", tmp_path / "other")
+    serve = served("--model-repository", tmp_path, *PATIENT, "--", "--strict-readiness=false")
+    urls = serve.ready()
+    x = np.ones(3, np.float32)
+    tensor = grpcclient.InferInput("x", x.shape, "FP32")
+    tensor.set_data_from_numpy(x)
+    before = {stub.pid for stub in stubs_of(serve.server_pid())}
+    (dying,) = (stub for stub in stubs_of(serve.server_pid()) if "double" in stub.models)
+    os.kill(dying.pid, signal.SIGKILL)
+    away = False
+    with grpcclient.InferenceServerClient(urls["grpc"]) as client:
+
+        def is_back() -> bool:
+            nonlocal away
+            assert client.is_server_ready()
+            assert client.infer("other", [tensor]).as_numpy("y").tolist() == [2, 2, 2]
+            healed = {stub.pid for stub in stubs_of(serve.server_pid())} - before
+            ready = client.is_model_ready("double")
+            away = away or not ready
+            return bool(healed) and ready and away
+
+        wait_until(is_back)
+    assert doubled(urls["grpc"]) == [2, 4, 6]
 
 
 def kill_a_stub(serve: Served) -> None:

@@ -105,6 +105,24 @@ def test_a_repository_of_nothing_is_told(servers, capsys, tmp_path):
     assert capsys.readouterr().err == ""
 
 
+def test_what_only_some_releases_have_is_asked_for(servers, tmp_path):
+    """Clients' shared memory, threads and pools of gRPC; by default nothing is."""
+    main(["serve", "--model-repository", str(tmp_path)])
+    options = servers[-1].options
+    assert (options.client_shm, options.grpc_threads, options.grpc_response_pool) == (False, 0, 0)
+    more = ["--client-shm", "--grpc-threads=8", "--grpc-response-pool=100"]
+    main(["serve", "--model-repository", str(tmp_path), *more])
+    options = servers[-1].options
+    assert (options.client_shm, options.grpc_threads, options.grpc_response_pool) == (True, 8, 100)
+
+
+def test_a_release_that_is_newer_than_any_tried_is_noted(servers, monkeypatch, capsys, tmp_path):
+    """It is served all the same."""
+    monkeypatch.setattr(RecordedServer, "knows", replace(HELP, release=(2, 99)))
+    assert main(["serve", "--model-repository", str(tmp_path)]) == 7
+    assert "ge-backend: Triton 2.99 is newer than 2.70" in capsys.readouterr().err
+
+
 def test_it_may_outlive_its_parent(servers, tmp_path):
     """Only when asked to."""
     main(["serve", "--outlive-parent", "--model-repository", str(tmp_path)])

@@ -91,11 +91,17 @@ def test_the_probes_ask_what_there_is(container, capsys):
     assert container["startupProbe"]["httpGet"]["path"] == "/v2/health/live"
 
 
+@pytest.mark.parametrize("container", containers(), ids=["deployment", "runtime"])
+def test_one_model_that_heals_does_not_take_the_pod_away(container):
+    """The whole server's readiness is asked for, so it must not be that of its least ready model."""
+    assert " ".join(container["args"]).rstrip().endswith("-- --strict-readiness=false")
+
+
 def test_a_pod_has_the_time_to_leave():
     """It waits until nobody sends any more, then for what is under way, then it unloads."""
     (deployment,) = of_kind("Deployment")
     pod = deployment["spec"]["template"]["spec"]
-    assert pod["containers"][0]["args"] == ["--host=0.0.0.0", "--exit-timeout=30"]
+    assert pod["containers"][0]["args"][:2] == ["--host=0.0.0.0", "--exit-timeout=30"]
     waits = int(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] >= waits + 30 + 30
     assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0

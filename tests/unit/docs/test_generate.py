@@ -16,7 +16,9 @@ def generate():
     return module
 
 
-@pytest.mark.parametrize("page", ["configuration", "metrics", "presets", "from_cpp_ge_backend"])
+@pytest.mark.parametrize(
+    "page", ["configuration", "metrics", "presets", "from_cpp_ge_backend", "releases"]
+)
 def test_page_is_up_to_date(generate, page):
     """The committed page is what the generator writes now."""
     assert (ROOT / "docs" / f"{page}.md").read_text() == getattr(generate, page)()

@@ -23,8 +23,6 @@ __all__ = ["Control", "SequenceBatching", "State"]
 KINDS = ("START", "END", "READY", "CORRID")
 # The host's own default, `max_sequence_idle_microseconds` of model_config.proto.
 DEFAULT_IDLE_US = 1_000_000
-# The shortest text that ends this host as the correlation id where a control takes a number.
-DEADLY_BYTES = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,13 +95,13 @@ class SequenceBatching:
     def notes(self) -> tuple[str, ...]:
         """What in it is a danger, for the log.
 
-        Tested on tritonserver 2.51: where a CORRID control is a number, whatever its type and
-        whether or not the graph has it, a text of so many bytes ends the server (SIGABRT).
+        Where a CORRID control is a number, whatever its type and whether or not the graph has it,
+        a text as the id can end a server before 2.54. Source: core eeb283a, in r25.01.
         """
         return tuple(
             f"control input {control.name!r} takes the correlation id as a number, with which a "
-            f"client that sends a text of {DEADLY_BYTES} bytes or more as its id ends this host; "
-            "leave the control out if the graph does without, or let only numbers through"
+            "client that sends a text as its id can end a host before 2.54 (25.01); leave the "
+            "control out if the graph does without, or let only numbers through"
             for control in self.controls
             if control.kind == "CORRID"
         )

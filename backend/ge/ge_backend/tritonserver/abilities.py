@@ -80,6 +80,12 @@ ABILITIES: Mapping[str, Ability] = {
         what="a number of threads that take gRPC requests",
         means="`ge-backend serve --grpc-threads`",
     ),
+    "nameless_regions": Ability(  # server 50ff906d5, 21245cf59
+        since=(2, 60),
+        container="25.08",
+        what="errors of registering shared memory do not name it",
+        means="so that clients cannot find out what there is",
+    ),
     "unordered_instances": Ability(  # core b06d69b
         since=(2, 61),
         container="25.09",
