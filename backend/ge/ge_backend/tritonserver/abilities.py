@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ge_backend.errors import ServerError
 from ge_backend.tritonserver.installation import ServerInstallation
 
-__all__ = ["ABILITIES", "NEWEST", "OLDEST", "Abilities", "Ability", "Release", "release_of"]
+__all__ = ["ABILITIES", "NEWEST", "OLDEST", "Abilities", "Release", "ReleaseAbility", "release_of"]
 
 Release = tuple[int, int]
 # Older ones have not been tried, and some lack the flags by which `serve` keeps model control.
@@ -28,7 +28,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ability:
+class ReleaseAbility:
     """Something that not every release has.
 
     Attributes:
@@ -47,70 +47,70 @@ class Ability:
 
 # Sources: triton-inference-server's server, core and python_backend, by their release branches;
 # the commits are named beside each.
-ABILITIES: Mapping[str, Ability] = {
-    "numpy_2": Ability(  # python_backend 09c3537
+ABILITIES: Mapping[str, ReleaseAbility] = {
+    "numpy_2": ReleaseAbility(  # python_backend 09c3537
         since=(2, 52),
         container="24.11",
         what="stubs read arrays of numpy 2",
         means="numpy 2 may be installed; before, it is refused at load",
     ),
-    "lasting_regions": Ability(  # server a861e56fb
+    "lasting_regions": ReleaseAbility(  # server a861e56fb
         since=(2, 53),
         container="24.12",
         what="unregistering shared memory in use is put off",
         means="before, it is refused (INTERNAL), and the client tries again",
     ),
-    "response_parameters": Ability(  # python_backend 1ea48a6
+    "response_parameters": ReleaseAbility(  # python_backend 1ea48a6
         since=(2, 55),
         container="25.02",
         what="responses of Python models have parameters",
         means="`response_parameters: on` of a model; before, it has no effect",
     ),
-    "response_pool": Ability(
+    "response_pool": ReleaseAbility(
         since=(2, 56),
         container="25.03",
         flag="grpc-max-response-pool-size",
         what="bounded pools of gRPC responses",
         means="`ge-backend serve --grpc-response-pool`",
     ),
-    "grpc_threads": Ability(
+    "grpc_threads": ReleaseAbility(
         since=(2, 57),
         container="25.04",
         flag="grpc-infer-thread-count",
         what="a number of threads that take gRPC requests",
         means="`ge-backend serve --grpc-threads`",
     ),
-    "nameless_regions": Ability(  # server 50ff906d5, 21245cf59
+    "nameless_regions": ReleaseAbility(  # server 50ff906d5, 21245cf59
         since=(2, 60),
         container="25.08",
         what="errors of registering shared memory do not name it",
         means="so that clients cannot find out what there is",
     ),
-    "unordered_instances": Ability(  # core b06d69b
+    "unordered_instances": ReleaseAbility(  # core b06d69b
         since=(2, 61),
         container="25.09",
         what="`preserve_ordering` keeps no order over several instances",
         means="have one instance where order matters; a fault of the host, plain Python models too",
     ),
-    "bounded_ensembles": Ability(
+    "bounded_ensembles": ReleaseAbility(
         since=(2, 63),
         container="25.11",
         what="`ensemble_scheduling.max_inflight_requests`",
         means="has no effect on a fused ensemble, which has no steps to hold back",
     ),
-    "own_labels": Ability(  # core f2226c0
+    "own_labels": ReleaseAbility(  # core f2226c0
         since=(2, 66),
         container="26.02",
         what="files of labels outside of a model's folder are refused",
         means="a fused ensemble has copies beside its own config.pbtxt",
     ),
-    "asked_readiness": Ability(  # python_backend 65529b0, core 53fc26e
+    "asked_readiness": ReleaseAbility(  # python_backend 65529b0, core 53fc26e
         since=(2, 67),
         container="26.03",
         what="a model's readiness is asked of its stubs, from 26.04 on the server's, too",
         means="a whole server is unready while one model heals, unless it is told otherwise",
     ),
-    "client_shm": Ability(  # server 546a78766
+    "client_shm": ReleaseAbility(  # server 546a78766
         since=(2, 69),
         container="26.05",
         flag="allow-client-shm",
