@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from ge_backend.cli import health
+from ge_backend.tritonserver.abilities import ABILITIES
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -22,6 +23,18 @@ def test_each_profile_builds_a_stage_of_the_dockerfile(name):
     assert service["profiles"] == [name]
     assert re.search(rf"^FROM .* AS {name}$", DOCKERFILE, re.MULTILINE)
     assert service["build"]["target"] == name
+
+
+def test_images_are_built_on_either_base_of_triton():
+    """The one that is named is a stage; the newer one lets pip install beside apt's packages."""
+    stages = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
+    by_name = {stage.split("\n", 1)[0].rpartition(" ")[2]: stage for stage in stages}
+    assert "PIP_BREAK_SYSTEM_PACKAGES=1" in by_name["triton-newest"]
+    for name in ("cpu", "cuda"):
+        base = COMPOSE["services"][name]["build"]["args"]["BASE"]
+        assert base.removeprefix("${BASE:-").removesuffix("}") in by_name
+    newest = re.search(r"^ARG NEWEST_TRITON_IMAGE=.*:(\S+)-py3$", DOCKERFILE, re.MULTILINE)[1]
+    assert newest > max(ability.container for ability in ABILITIES.values())
 
 
 @pytest.mark.parametrize("name", SERVERS)

@@ -16,7 +16,8 @@ def check_numpy(*, allow_2: bool, version: str = np.__version__) -> None:
 
     The stub of r24.10 was built against numpy 1: with numpy 2 it reads `[1, 2, 3]` as `[1, 1, 1]`,
     returns empty outputs, and crashes on BYTES (tested with numpy 2.5). Nothing else would notice,
-    so numpy 2 has to be allowed by whoever knows that the server's stub supports it.
+    and a stub is not told its server's release. So numpy 2 has to be allowed: by `ge-backend
+    serve`, which knows it, or by a person. Stubs read it from r24.11 on (python_backend 09c3537).
 
     Raises:
         ConfigError: it is numpy 2 or newer, and `allow_2` is not set.
@@ -25,5 +26,5 @@ def check_numpy(*, allow_2: bool, version: str = np.__version__) -> None:
         raise ConfigError(
             f"numpy {version} is installed where the server's Python stub runs, expected numpy 1: "
             "stubs built against numpy 1 misread tensors silently; install 'numpy<2' there, or set "
-            "GE_NUMPY_2=allow if this server's stub was built for numpy 2"
+            "GE_NUMPY_2=allow if this server is Triton 2.52 (24.11) or newer"
         )

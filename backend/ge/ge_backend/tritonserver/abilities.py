@@ -52,7 +52,8 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         since=(2, 52),
         container="24.11",
         what="stubs read arrays of numpy 2",
-        means="numpy 2 may be installed; before, it is refused at load",
+        means="numpy 2 may be beside them: `ge-backend serve` allows it where the server's "
+        "`TRITON_VERSION` says so, else set `GE_NUMPY_2=allow`; before, leave it refused",
     ),
     "lasting_regions": ReleaseAbility(  # server a861e56fb
         since=(2, 53),
@@ -64,7 +65,7 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         since=(2, 55),
         container="25.02",
         what="responses of Python models have parameters",
-        means="`response_parameters: on` of a model; before, it has no effect",
+        means="this backend sends none; what it has to say are outputs, on every release",
     ),
     "response_pool": ReleaseAbility(
         since=(2, 56),
@@ -96,7 +97,7 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         since=(2, 63),
         container="25.11",
         what="`ensemble_scheduling.max_inflight_requests`",
-        means="has no effect on a fused ensemble, which has no steps to hold back",
+        means="has no effect on a fused ensemble, whose steps the host does not see",
     ),
     "own_labels": ReleaseAbility(  # core f2226c0
         since=(2, 66),
