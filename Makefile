@@ -7,7 +7,7 @@ PIP_EXTRA_ARGS ?=
 MODELS ?= .cache/models
 # A tritonserver, its binary or folder, for `make test-host`.
 TRITON ?=
-# For the commands themselves: make test ARGS='tests/unit -k plan', make serve ARGS='--http-port 0'.
+# For the commands themselves: make test ARGS='tests/backend -k plan', make serve ARGS='--http-port 0'.
 ARGS ?=
 
 SHELL := bash
@@ -32,7 +32,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-all test-server wheels bench bench-quick trust findings demo serve image wheel clean
+.PHONY: help setup check fix test test-all test-encoders test-server wheels bench bench-quick trust findings demo serve image wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ check: $(VENV)/.check ## lint, types, layers, spelling, container files, known v
 	$(VENV)/bin/kubernetes-validate --quiet deploy/kubernetes/*.yaml
 	$(RUN) deploy/audit.py
 	$(VENV)/bin/check-jsonschema --schemafile deploy/kserve/servingruntime.schema.json deploy/kserve/runtime.yaml
-	@find backend -name '*.py' -exec wc -l {} + | awk '$$2 != "total" && $$1 > 600 { print "warning: " $$2 " has " $$1 " lines: are these several files?" }'
+	@find backend frontend tools -name '*.py' -exec wc -l {} + | awk '$$2 != "total" && $$1 > 600 { print "warning: " $$2 " has " $$1 " lines: are these several files?" }'
 
 fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
@@ -66,6 +66,9 @@ test: $(VENV)/.test $(NPU_SOURCES) ## what a change needs tested, with the real 
 
 test-all: $(VENV)/.test $(NPU_SOURCES) ## every test: the long tier builds, installs and replays whole things, too
 	$(TESTS) build/test-all.xml $(ARGS)
+
+test-encoders: $(VENV)/.test ## the backend's tests where text generation, API and tools are not installed
+	GE_ABSENT=ge_text,ge_openai,ge_tools $(RUN) -m pytest -m "not long" tests/backend $(ARGS)
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
 	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)
@@ -88,7 +91,7 @@ bench-quick: $(VENV)/.bench ## two minutes of that: which ratios have moved
 trust: $(VENV)/.test ## let things go wrong under load, and print what became of the requests
 	$(RUN) -m benchmarks.trust --soak 120 $(ARGS)
 	$(RUN) -m pytest -q tests/contract/test_npu_faults.py
-	GE_HOSTILE_MESSAGES=20000 $(RUN) -m pytest -q tests/unit/executor/server/test_hostile.py
+	GE_HOSTILE_MESSAGES=20000 $(RUN) -m pytest -q tests/backend/executor/server/test_hostile.py
 
 findings: ## where libraries behave otherwise than one would guess, run again: ten minutes
 	PYTHON=$(PYTHON) findings/run.sh $(ARGS)
@@ -98,7 +101,7 @@ demo: $(VENV)/.run ## a page of sentences through a real encoder on the real ser
 
 serve: $(VENV)/.run ## serve the small models of model_repository until ^C, for client_examples
 	$(RUN) model_repository/make.py --into $(MODELS)
-	$(RUN) -m ge_backend.cli.main serve --model-repository $(MODELS) --openai-port 9000 $(ARGS) \
+	$(RUN) -m ge_tools.main serve --model-repository $(MODELS) --openai-port 9000 $(ARGS) \
 	  -- --model-control-mode=explicit --load-model='*'
 
 image: $(VENV)/.test ## build the container image from public packages and try it; needs podman

@@ -30,9 +30,9 @@ from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import POOL_ROWS, Traffic, make_traffic
 from benchmarks.systems import OURS, UNASKED, System, write_repository
-from ge_backend.tritonserver.api import ServerApi
-from ge_backend.tritonserver.directory import processes_of
-from ge_backend.tritonserver.options import free_ports
+from ge_tools.tritonserver.api import ServerApi
+from ge_tools.tritonserver.directory import processes_of
+from ge_tools.tritonserver.options import free_ports
 
 __all__ = ["AFTER", "BEFORE", "Window", "lines", "main"]
 
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 START_S = 300
 SETTLE_S = 0.4
 MIX = "lognormal"
-SERVE = "import sys; from ge_backend.cli.main import main; sys.exit(main())"
+SERVE = "import sys; from ge_tools.main import main; sys.exit(main())"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,10 +32,10 @@ from benchmarks.photo_models import ENSEMBLE, NETWORK, PREPROCESS, photos, write
 from benchmarks.report import machine
 from ge_backend.device.base import Graph, GraphSource, open_device
 from ge_backend.tensors import Array
-from ge_backend.tritonserver.directory import processes_of
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.directory import processes_of
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 __all__ = ["main"]
 

@@ -29,15 +29,15 @@ from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
 from benchmarks.language_steps import decoding_batch, step_clock
 from benchmarks.memory import read_pss
 from benchmarks.report import ROOT, machine
-from ge_backend.device.cores import usable_cores
-from ge_backend.device.host_memory import host_memory
-from ge_backend.device.language.base import LanguageModel
-from ge_backend.device.language.batch import Batch, Group, SampleRow
-from ge_backend.device.language.open import OpenLanguage, open_language
-from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.preprocess.text import open_tokenizer
-from ge_backend.device.pytorch.language.linear import linear
+from ge_backend.device.machine.cores import usable_cores
+from ge_backend.device.machine.host_memory import host_memory
+from ge_backend.engines.preprocess.text import open_tokenizer
+from ge_backend.engines.torch.linear import linear
 from ge_backend.tensors import Array
+from ge_text.models.base import LanguageModel
+from ge_text.models.batch import Batch, Group, SampleRow
+from ge_text.models.open import OpenLanguage, open_language
+from ge_text.models.sampling import Sampling
 
 __all__ = ["Held", "Row", "lines", "logprobs", "main"]
 

@@ -29,9 +29,9 @@ from benchmarks.pbtxt import parameter_lines
 from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES, Rows
 from benchmarks.served import CACHE
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 __all__ = ["main"]
 

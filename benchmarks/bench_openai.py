@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["main"]
 
@@ -53,7 +53,7 @@ def used(process: psutil.Process, address: str, model: str, tokens: int, count: 
 
 def measure(options: argparse.Namespace, server: TritonServer) -> None:
     """Print what the API in front of a server costs."""
-    command = [sys.executable, "-m", "ge_backend.cli.main", "openai", "--port=0"]
+    command = [sys.executable, "-m", "ge_tools.main", "openai", "--port=0"]
     with subprocess.Popen(
         [*command, f"--url={server.grpc}"], stdout=subprocess.PIPE, text=True
     ) as front:

@@ -28,12 +28,12 @@ from benchmarks.mixes import MIXES, draw
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.pool import Pool, save_pools
 from benchmarks.where import PUBLISHED_S
-from ge_backend.cli.watch.readings import Reading, change
-from ge_backend.cli.watch.scrape import scrape
-from ge_backend.tritonserver.directory import processes_of
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.directory import processes_of
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
+from ge_tools.watch.readings import Reading, change
+from ge_tools.watch.scrape import scrape
 
 __all__ = ["Cell", "lines", "main", "write_repository"]
 

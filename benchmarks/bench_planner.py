@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.mixes import MIXES
-from ge_backend.batching.plan import Policy, plan
-from ge_backend.batching.request import Request
-from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts
-from ge_backend.buckets.grid import Bucket
+from ge_backend.serving.batching.plan import Policy, plan
+from ge_backend.serving.batching.request import Request
+from ge_backend.shapes.buckets.costs import CostModel, DynamicCosts, StaticCosts
+from ge_backend.shapes.buckets.grid import Bucket
 
 __all__ = ["LENGTHS", "ROWS", "Result", "accelerator", "main"]
 

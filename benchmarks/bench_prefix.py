@@ -22,15 +22,15 @@ from demo.chat_model import prepare
 from rich.console import Console
 
 from benchmarks.report import machine
-from ge_backend.device.cores import usable_cores
-from ge_backend.device.host_memory import host_memory
-from ge_backend.device.language.base import LanguageModel
-from ge_backend.device.language.open import OpenLanguage, open_language
-from ge_backend.generate.engine import Engine
-from ge_backend.generate.parameters import parse_parameters
-from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.settings import EngineSettings
-from ge_backend.generate.update import Update
+from ge_backend.device.machine.cores import usable_cores
+from ge_backend.device.machine.host_memory import host_memory
+from ge_text.engine.engine import Engine
+from ge_text.engine.parameters import parse_parameters
+from ge_text.engine.request import GenerationRequest
+from ge_text.engine.settings import EngineSettings
+from ge_text.engine.update import Update
+from ge_text.models.base import LanguageModel
+from ge_text.models.open import OpenLanguage, open_language
 
 __all__ = ["Round", "lines", "main", "measure"]
 

@@ -30,14 +30,14 @@ from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import Traffic, make_traffic
 from benchmarks.sleeping import sleeping_traffic
-from ge_backend.cli.model.applied import apply_settings
-from ge_backend.cli.model.changes import changes_of
-from ge_backend.cli.model.presets import PRESETS
-from ge_backend.config.model_folder import read_folder
-from ge_backend.tritonserver.directory import processes_of
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_backend.model.config.model_folder import read_folder
+from ge_tools.model.applied import apply_settings
+from ge_tools.model.changes import changes_of
+from ge_tools.model.presets import PRESETS
+from ge_tools.tritonserver.directory import processes_of
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 __all__ = ["CONFIGS", "main", "write_model"]
 

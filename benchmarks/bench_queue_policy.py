@@ -28,7 +28,7 @@ from benchmarks.figures import percentile
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = [
     "POLICIES",

@@ -27,7 +27,7 @@ from rich.console import Console
 from benchmarks.bench_start import CACHE
 from benchmarks.report import machine
 from benchmarks.systems import System, write_repository
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Pause", "lines", "main"]
 

@@ -24,10 +24,10 @@ from benchmarks.in_process import Local, open_local
 from benchmarks.memory import read_pss
 from benchmarks.mixes import MIXES
 from benchmarks.scale_report import Models, Planner, Waiting, plot, tables
-from ge_backend.batching.plan import Policy, plan
-from ge_backend.batching.request import Request
-from ge_backend.buckets.costs import CostModel, DynamicCosts, StaticCosts
-from ge_backend.buckets.grid import Bucket
+from ge_backend.serving.batching.plan import Policy, plan
+from ge_backend.serving.batching.request import Request
+from ge_backend.shapes.buckets.costs import CostModel, DynamicCosts, StaticCosts
+from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.tensors import Array
 
 __all__ = ["main"]

@@ -29,7 +29,7 @@ from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.recurrent import FEATURES, write_step
 from benchmarks.report import machine
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Window", "ceiling", "lines", "main", "step_request", "write_repository"]
 

@@ -31,10 +31,10 @@ from benchmarks.results import CEILING, Result, Sample, results
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import MINILM, POOL_ROWS, Served, Traffic, Window, make_traffic, serve
 from benchmarks.systems import CPP_ONNX, OURS_BOUNDED, OURS_OPENVINO, System, absent, systems
-from ge_backend.cli.watch.models import model_numbers
-from ge_backend.cli.watch.readings import Reading
-from ge_backend.cli.watch.scrape import scrape
-from ge_backend.tritonserver.installation import find_server
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.watch.models import model_numbers
+from ge_tools.watch.readings import Reading
+from ge_tools.watch.scrape import scrape
 
 __all__ = ["Settings", "main"]
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import tritonclient.utils.shared_memory as shm
 
 from benchmarks.report import machine
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Sample", "lines", "main", "plot", "summary", "write_repository"]
 

@@ -22,15 +22,15 @@ from rich.console import Console
 
 from benchmarks.report import machine
 from ge_backend.device.base import MemoryInfo
-from ge_backend.device.cores import usable_cores
-from ge_backend.device.language.base import Tokenizer
-from ge_backend.device.language.open import OpenedLanguage, OpenLanguage, open_language
-from ge_backend.device.language.sampling import Sampling
-from ge_backend.generate.engine import Engine
-from ge_backend.generate.parameters import Parameters
-from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.settings import EngineSettings, SpeculationMode
-from ge_backend.generate.update import Update
+from ge_backend.device.machine.cores import usable_cores
+from ge_text.engine.engine import Engine
+from ge_text.engine.parameters import Parameters
+from ge_text.engine.request import GenerationRequest
+from ge_text.engine.settings import EngineSettings, SpeculationMode
+from ge_text.engine.update import Update
+from ge_text.models.base import Tokenizer
+from ge_text.models.open import OpenedLanguage, OpenLanguage, open_language
+from ge_text.models.sampling import Sampling
 
 __all__ = ["KINDS", "Turn", "lines", "main", "prompts", "turn"]
 

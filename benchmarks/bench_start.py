@@ -26,7 +26,7 @@ from rich.console import Console
 
 from benchmarks.report import machine
 from benchmarks.systems import System, write_repository
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["CACHE", "Start", "lines", "main", "num_measured", "write_plain"]
 

@@ -19,8 +19,8 @@ import torch
 from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 from benchmarks.rivals.forward import Rows, pad
 from ge_backend.device.base import Graph, GraphSource, MemoryInfo
-from ge_backend.device.pytorch.accelerator import AcceleratorGraph
-from ge_backend.device.pytorch.streams import Streams
+from ge_backend.engines.torch.accelerator import AcceleratorGraph
+from ge_backend.engines.torch.streams import Streams
 from ge_backend.tensors import Array
 
 __all__ = ["CHECKS", "Check", "CheckFailed", "Subject", "prepare"]

@@ -35,8 +35,8 @@ from benchmarks.bench_fused import (
 )
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.report import machine
-from ge_backend.cli.watch.executors import RunWatch
 from ge_backend.executor.protocol.messages import PastRun
+from ge_tools.watch.executors import RunWatch
 
 __all__ = ["Timeline", "draw", "lines", "main", "median"]
 

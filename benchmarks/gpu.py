@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from benchmarks.device_checks import CHECKS, Check, Subject, prepare
-from ge_backend.device.kinds.cuda import CudaDevice
+from ge_backend.engines.kinds.cuda import CudaDevice
 from ge_backend.errors import GeError
 
 __all__ = ["main", "run_checks"]

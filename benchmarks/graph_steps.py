@@ -22,18 +22,18 @@ import torch
 
 from benchmarks.turns import fastest_ms
 from ge_backend.device.failures import reason
-from ge_backend.device.files.checkpoint import Checkpoint, read_checkpoint
-from ge_backend.device.language.batch import Batch, full_batch
-from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.pytorch.language.base import Decoder
-from ge_backend.device.pytorch.language.cache import PagedCache
-from ge_backend.device.pytorch.language.captured import Bucket, CapturedStep
-from ge_backend.device.pytorch.language.llama import LlamaDecoder
-from ge_backend.device.pytorch.language.llama_weights import LlamaWeights
-from ge_backend.device.pytorch.language.loading import DTYPES
-from ge_backend.device.pytorch.language.step import stage
-from ge_backend.device.pytorch.streams import Streams
+from ge_backend.engines.torch.streams import Streams
 from ge_backend.errors import DeviceUnavailable
+from ge_backend.model.files.checkpoint import Checkpoint, read_checkpoint
+from ge_text.models.batch import Batch, full_batch
+from ge_text.models.sampling import Sampling
+from ge_text.torch.base import Decoder
+from ge_text.torch.cache import PagedCache
+from ge_text.torch.captured import Bucket, CapturedStep
+from ge_text.torch.llama import LlamaDecoder
+from ge_text.torch.llama_weights import LlamaWeights
+from ge_text.torch.loading import DTYPES
+from ge_text.torch.step import stage
 
 __all__ = [
     "BLOCK_SIZE",
@@ -226,11 +226,11 @@ def _streams(device: str) -> Streams:
     """
     kind, _, index = device.partition(":")
     if kind == "cuda":
-        from ge_backend.device.pytorch.cuda import open_cuda  # noqa: PLC0415
+        from ge_backend.engines.torch.cuda import open_cuda  # noqa: PLC0415
 
         return Streams(open_cuda(int(index or 0)))
     if kind == "npu":
-        from ge_backend.device.pytorch.npu import open_npu  # noqa: PLC0415
+        from ge_backend.engines.torch.npu import open_npu  # noqa: PLC0415
 
         return Streams(open_npu(int(index or 0)))
     raise DeviceUnavailable(f"device {device!r} captures nothing; say cuda:0 or npu:0")

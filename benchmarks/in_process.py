@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.request import check_request
-from ge_backend.config.model import ModelConfig
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.request import check_request
 from ge_backend.serving.connect import complete_document
 from ge_backend.serving.opening import open_model
+from ge_backend.serving.warmup.store import Store
 from ge_backend.tensors import Array
-from ge_backend.warmup.store import Store
 
 __all__ = ["Local", "open_local"]
 

@@ -19,20 +19,20 @@ import torch
 import transformers
 
 from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2
-from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.checkpoint import read_checkpoint
-from ge_backend.device.language.batch import Batch, Group, SampleRow
-from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.ov.language.open import load_openvino
-from ge_backend.device.pytorch.language.attention import Attend
-from ge_backend.device.pytorch.language.base import Decoder
-from ge_backend.device.pytorch.language.cache import PagedCache
-from ge_backend.device.pytorch.language.decoder import TransformersDecoder
-from ge_backend.device.pytorch.language.linear import linear
-from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
-from ge_backend.device.pytorch.language.sampler import draw
-from ge_backend.device.pytorch.language.step import stage
+from ge_backend.device.machine.cores import usable_cores
+from ge_backend.engines.torch.linear import linear
 from ge_backend.executor.process.main import keep_freed_memory
+from ge_backend.model.files.checkpoint import read_checkpoint
+from ge_text.models.batch import Batch, Group, SampleRow
+from ge_text.models.sampling import Sampling
+from ge_text.openvino.open import load_openvino
+from ge_text.torch.attention import Attend
+from ge_text.torch.base import Decoder
+from ge_text.torch.cache import PagedCache
+from ge_text.torch.decoder import TransformersDecoder
+from ge_text.torch.loading import DTYPES, load_decoder
+from ge_text.torch.sampler import draw
+from ge_text.torch.step import stage
 
 __all__ = ["decoding_batch", "main", "measure", "step_clock"]
 

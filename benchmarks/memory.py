@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from benchmarks.cpu import roles_of
-from ge_backend.tritonserver.directory import processes_of
+from ge_tools.tritonserver.directory import processes_of
 
 __all__ = ["MemoryWatch", "memory_by_role", "read_pss"]
 

@@ -23,7 +23,7 @@ from typing import IO
 
 from benchmarks.npu_models import Skipped
 from benchmarks.npu_probes import PROBES, Bench
-from ge_backend.device.atc.cann import find_cann
+from ge_backend.engines.atc.cann import find_cann
 from ge_backend.errors import DeviceUnavailable
 
 __all__ = ["main"]

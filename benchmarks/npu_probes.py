@@ -25,12 +25,12 @@ from benchmarks import npu_models
 from benchmarks.npu_models import WIDTH, Skipped
 from benchmarks.npu_ranges import nowhere, range_run
 from benchmarks.npu_served import health, images, pool, served
-from ge_backend.device import acl as our_calls
-from ge_backend.device.atc.cann import find_cann
 from ge_backend.device.base import GraphSource
-from ge_backend.device.files.om_weights import weights_digest
-from ge_backend.device.kinds.npu import NpuDevice
+from ge_backend.engines import acl as our_calls
+from ge_backend.engines.atc.cann import find_cann
+from ge_backend.engines.kinds.npu import NpuDevice
 from ge_backend.errors import GeError
+from ge_backend.model.files.om_weights import weights_digest
 
 __all__ = ["PROBES", "Bench"]
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ge_backend.device.acl.codes import acl_number
-from ge_backend.device.acl.models import AclModels
-from ge_backend.device.acl.runtime import AclRuntime
+from ge_backend.engines.acl.codes import acl_number
+from ge_backend.engines.acl.models import AclModels
+from ge_backend.engines.acl.runtime import AclRuntime
 from ge_backend.tensors import DATA_TYPES, Shape
 
 __all__ = ["nowhere", "range_run"]

@@ -23,14 +23,14 @@ import onnxruntime
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from ge_backend.assumptions.comparison import apart
-from ge_backend.assumptions.findings import found
-from ge_backend.assumptions.made_up import Blank, filled_in
-from ge_backend.cli.report.table import table
 from ge_backend.errors import GeError
+from ge_backend.serving.assumptions.comparison import apart
+from ge_backend.serving.assumptions.findings import found
+from ge_backend.serving.assumptions.made_up import Blank, filled_in
 from ge_backend.serving.offline import look_into
 from ge_backend.tensors import Array, TensorSpec
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.report.table import table
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["PACKAGES", "Outcome", "lines", "main"]
 

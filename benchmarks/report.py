@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.results import CEILING, Result
 from benchmarks.systems import ALL_OURS
-from ge_backend.tritonserver.installation import find_server
+from ge_tools.tritonserver.installation import find_server
 
 __all__ = ["json_lines", "machine", "plot", "table"]
 

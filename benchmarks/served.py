@@ -17,10 +17,10 @@ from benchmarks.pool import Pool, save_pools, truth
 from benchmarks.random_encoder import write_encoder
 from benchmarks.rivals.forward import ENGINES, load_forward
 from benchmarks.systems import CHECKPOINT, ONNX_FILE, WIDTH, System, write_repository
-from ge_backend.tritonserver.directory import processes_of
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.directory import processes_of
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 __all__ = ["MINILM", "POOL_ROWS", "Served", "Traffic", "Window", "make_traffic", "serve"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.rivals.made_mask import with_mask_inside
-from ge_backend.tritonserver.installation import ServerInstallation
+from ge_tools.tritonserver.installation import ServerInstallation
 
 __all__ = [
     "ALL_OURS",

@@ -30,10 +30,10 @@ from demo.tables import Outcome, neighbours_table, traffic_table
 from demo.traffic import Load, send
 from demo.truth import largest_difference, nearest, unpadded
 from ge_backend.errors import GeError
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
 from ge_backend.tensors import Array
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 CACHES = Path(__file__).resolve().parent.parent / ".cache"
 

@@ -198,7 +198,7 @@ def _write_models(models: Path) -> Any:
 @contextlib.contextmanager
 def _container(models: Path) -> Iterator[tuple[str, Mapping[int, int], float]]:
     """Run the image while the block runs; gives its name, its ports here, and when it started."""
-    from ge_backend.tritonserver.options import free_ports  # noqa: PLC0415
+    from ge_tools.tritonserver.options import free_ports  # noqa: PLC0415
 
     name = f"ge-image-{os.getpid()}"
     inside = [int(port.split(":")[1]) for port in _service()["ports"]]

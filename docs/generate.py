@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ge_backend.cli.model.presets import DEFAULTS, PRESETS, TEXT_PRESETS, Preset
-from ge_backend.config.cpp_ge_keys import CPP_GE_KEYS
-from ge_backend.config.engine_table import ENGINES
-from ge_backend.config.settings import (
+from ge_backend.metrics import METRICS
+from ge_backend.model.config.cpp_ge_keys import CPP_GE_KEYS
+from ge_backend.model.config.engine_table import ENGINES
+from ge_backend.model.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
     MACHINE_SETTINGS,
     SETTINGS,
     Setting,
 )
-from ge_backend.metrics import METRICS
-from ge_backend.tritonserver.abilities import ABILITIES
+from ge_tools.model.presets import DEFAULTS, PRESETS, TEXT_PRESETS, Preset
+from ge_tools.tritonserver.abilities import ABILITIES
 
 DOCS = Path(__file__).resolve().parent
 
@@ -36,7 +36,7 @@ The rest are `parameters` (those of the C++ GE backend are understood too:
 
 Precedence: `parameters`, then the environment variable, then the default.
 An unknown key stops the model from loading, with a list of the known ones.
-This page is generated from `backend/ge/ge_backend/config/settings.py`.
+This page is generated from `backend/ge/ge_backend/model/config/settings.py`.
 
 A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tensor of its file begins
 with one and the same free axis, else 0, and an empty `dynamic_batching`. A `max_batch_size: 0` that
@@ -59,7 +59,7 @@ answer more where several requests are in flight, up to 1.5 times as many with 8
 ENGINES_HEAD = """\
 Of several that can run a file, the first that is installed and has the precision does, unless the
 parameter `engine` names one. `.om` files, and ONNX models on an NPU, are run by the device itself.
-From `backend/ge/ge_backend/config/engine_table.py`.
+From `backend/ge/ge_backend/model/config/engine_table.py`.
 """
 
 METRICS_HEAD = """\
@@ -98,7 +98,7 @@ a model that only lists `device_ids` runs on the CPU.
 
 Nothing is ignored without a word: a key without effect is named in the log when the model loads,
 and one that cannot be honoured stops the model from loading, with the reason.
-This table is generated from `backend/ge/ge_backend/config/cpp_ge_keys.py`.
+This table is generated from `backend/ge/ge_backend/model/config/cpp_ge_keys.py`.
 """
 
 CPP_GE_DIFFERENCES = (
@@ -137,7 +137,7 @@ own help, its release from `TRITON_VERSION` beside the container's, or from its 
 runs. Nothing is guessed, so the server of a wheel, which has no such file, counts as one without
 what only the release tells until it runs.
 
-The table is generated from `backend/ge/ge_backend/tritonserver/abilities.py`.
+The table is generated from `tools/ge_tools/tritonserver/abilities.py`.
 
 ## What differs
 """
@@ -184,7 +184,7 @@ A preset is a set of values that belong together, for a purpose.
 - All presets name the same settings, so another one undoes what the one before has set.
 - The server reads the file when it loads the model the next time.
 
-This page is generated from `backend/ge/ge_backend/cli/model/presets.py`.
+This page is generated from `tools/ge_tools/model/presets.py`.
 """
 
 # Of a machine that others used as well: a quiet run of the two commands should replace them.

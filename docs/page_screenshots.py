@@ -23,9 +23,9 @@ from docs.driven_browser import NAMES, Browser, find_browser, opened_browser
 from PIL import Image
 from rich.console import Console
 
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 IMAGES = Path(__file__).resolve().parent / "images"
 QUESTION = "What is the capital of France? Answer in one sentence."

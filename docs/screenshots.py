@@ -31,14 +31,14 @@ from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
-from ge_backend.cli.page.drawing import STYLE, WIDTH_INCHES
-from ge_backend.cli.page.page import Picture, pictures, render
-from ge_backend.cli.page.recording import Recording, record
-from ge_backend.cli.top import screen
-from ge_backend.cli.watch.models import model_numbers
-from ge_backend.cli.watch.readings import device_lines
-from ge_backend.cli.watch.scrape import scrape
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.page.drawing import STYLE, WIDTH_INCHES
+from ge_tools.page.page import Picture, pictures, render
+from ge_tools.page.recording import Recording, record
+from ge_tools.top import screen
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.watch.models import model_numbers
+from ge_tools.watch.readings import device_lines
+from ge_tools.watch.scrape import scrape
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"

@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from fakes.null_device import use_here
-from tiers import is_long, longest_first, read_durations
+from absent import leave_out
+
+leave_out(os.environ.get("GE_ABSENT", ""))  # before anything of the product is imported
+
+from fakes.null_device import use_here  # noqa: E402
+from tiers import is_long, longest_first, read_durations  # noqa: E402
 
 TESTS = Path(__file__).resolve().parent
 # A folder of this name marks what is in it.

@@ -30,11 +30,11 @@ LONG = {
     "server/test_trust.py": "faults under load",
     "server/test_vllm.py": "installs and starts vLLM",
     "server/test_wheel.py": "builds and installs the wheel",
-    "unit/acl_simulator": "tests of the simulator itself",
-    "unit/benchmarks": "tests of the benchmarks",
-    "unit/demo": "tests of the demo",
-    "unit/deploy": "tests of container and cluster files",
-    "unit/device/pytorch/test_encoder_export.py": "exports real encoders",
+    "project/acl_simulator": "tests of the simulator itself",
+    "project/benchmarks": "tests of the benchmarks",
+    "project/demo": "tests of the demo",
+    "project/deploy": "tests of container and cluster files",
+    "backend/engines/torch/test_encoder_export.py": "exports real encoders",
 }
 
 

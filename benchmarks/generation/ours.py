@@ -21,10 +21,10 @@ from tritonclient.utils import serialize_byte_tensor
 from benchmarks.cpu import roles_of, used_s
 from benchmarks.generation.workloads import WORKLOADS, Ask
 from benchmarks.memory import memory_by_role
-from ge_backend.tritonserver.directory import processes_of
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.directory import processes_of
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 __all__ = ["Ours"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.trust.load import MODEL
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.healer import Healer
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver.healer import Healer
 
 __all__ = ["serving", "write_model"]
 

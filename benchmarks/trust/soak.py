@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.trust.load import Load
 from benchmarks.trust.served import serving
-from ge_backend.tritonserver import processes_of
+from ge_tools.tritonserver import processes_of
 
 __all__ = ["Sample", "sample", "slopes", "soak", "verdict"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from benchmarks.trust.faults import Fault
 from benchmarks.trust.load import MODEL, Answer, Load
 from benchmarks.trust.served import serving
-from ge_backend.cli.watch.scrape import scrape
+from ge_tools.watch.scrape import scrape
 
 __all__ = ["PUBLISHED_S", "SLOW_S", "Figures", "figures_of", "tried"]
 

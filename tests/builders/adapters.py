@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from builders.language import quiet
-from ge_backend.device.language.adapter import LayerChange, StoredAdapter
+from ge_text.models.adapter import LayerChange, StoredAdapter
 
 ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 

@@ -2,7 +2,7 @@
 
 import itertools
 
-from ge_backend.device.threads import LONELY_S, Cores
+from ge_backend.device.machine.threads import LONELY_S, Cores
 
 
 def lonely_cores(count):

@@ -4,7 +4,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from ge_backend.device.base import GraphSource
-from ge_backend.device.kinds.cpu import CpuDevice
+from ge_backend.engines.kinds.cpu import CpuDevice
 
 WIDTH, SIZE = 6, 8
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

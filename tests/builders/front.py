@@ -8,11 +8,11 @@ from unittest import mock
 import numpy as np
 from starlette.requests import Request
 
-from ge_backend.openai import app
-from ge_backend.openai.api_error import ApiError
-from ge_backend.openai.app import Endpoints
-from ge_backend.openai.models import Ability, ServedModel
-from ge_backend.openai.options import FrontOptions
+from ge_openai import app
+from ge_openai.api_error import ApiError
+from ge_openai.app import Endpoints
+from ge_openai.models import Ability, ServedModel
+from ge_openai.options import FrontOptions
 
 MODEL = ServedModel(name="m", ability=Ability.EMBEDDING, rows=2, input="i", output="o", size=1)
 

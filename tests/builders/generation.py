@@ -4,13 +4,13 @@ from hypothesis import strategies as st
 
 from builders.integrity import engine_defects
 from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
-from ge_backend.generate.admission import LengthForecast
-from ge_backend.generate.engine import Engine
-from ge_backend.generate.parameters import Parameters, parse_parameters
-from ge_backend.generate.request import GenerationRequest
-from ge_backend.generate.sequence import Finish, make_sequence
-from ge_backend.generate.settings import EngineSettings, PreemptionMode
-from ge_backend.generate.speculation.base import Guess
+from ge_text.engine.admission import LengthForecast
+from ge_text.engine.engine import Engine
+from ge_text.engine.parameters import Parameters, parse_parameters
+from ge_text.engine.request import GenerationRequest
+from ge_text.engine.sequence import Finish, make_sequence
+from ge_text.engine.settings import EngineSettings, PreemptionMode
+from ge_text.engine.speculation.base import Guess
 
 PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
 OUTPUTS = (3, 17, 1, 9, 12, 5, 20, 2, 30)

@@ -1,6 +1,6 @@
 """Histograms of sizes."""
 
-from ge_backend.traffic.histogram import SizeHistogram
+from ge_backend.shapes.traffic.histogram import SizeHistogram
 
 
 def histogram_of(counts):

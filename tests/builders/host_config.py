@@ -2,7 +2,7 @@
 
 import json
 
-from ge_backend.config.model import ModelConfig
+from ge_backend.model.config.model import ModelConfig
 
 
 def config_of(*, inputs, outputs=(), max_batch_size=4, parameters=None, **blocks):

@@ -12,14 +12,14 @@ import torch
 import transformers
 
 from ge_backend.device.base import MemoryInfo
-from ge_backend.device.files.checkpoint import read_checkpoint
-from ge_backend.device.language.batch import Batch, Group, SampleRow
-from ge_backend.device.language.sampling import Sampling
-from ge_backend.device.ov.language.graph import BLOCK_SIZE
-from ge_backend.device.ov.language.open import load_openvino
-from ge_backend.device.pytorch.language.cache import CacheForm
-from ge_backend.device.pytorch.language.loading import DTYPES, load_decoder
-from ge_backend.device.pytorch.language.model import TorchLanguageModel
+from ge_backend.model.files.checkpoint import read_checkpoint
+from ge_text.models.batch import Batch, Group, SampleRow
+from ge_text.models.sampling import Sampling
+from ge_text.openvino.graph import BLOCK_SIZE
+from ge_text.openvino.open import load_openvino
+from ge_text.torch.cache import CacheForm
+from ge_text.torch.loading import DTYPES, load_decoder
+from ge_text.torch.model import TorchLanguageModel
 
 # Threads that wait for each other cost more than they gain on models this small.
 torch.set_num_threads(1)

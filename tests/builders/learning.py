@@ -9,24 +9,24 @@ import numpy as np
 
 from builders.null_models import SHORT, comes_true
 from fakes.null_device import Fault, NullDevice
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
-from ge_backend.batching.request import check_request
-from ge_backend.buckets.grid import listed_grid
-from ge_backend.buckets.known_shapes import KnownShapes
-from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.server.executor import Executor
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.layout import build_layout
-from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
-from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import cost_model, estimated_costs, measured_costs
-from ge_backend.warmup.shaped import ShapedModel
-from ge_backend.warmup.store import Store
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.layout.layout import build_layout
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.plan import Policy
+from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.fleet.fleet import Fleet
+from ge_backend.serving.learning.learner import Learner
+from ge_backend.serving.warmup.measure import cost_model, estimated_costs, measured_costs
+from ge_backend.serving.warmup.shaped import ShapedModel
+from ge_backend.serving.warmup.store import Store
+from ge_backend.shapes.buckets.grid import listed_grid
+from ge_backend.shapes.buckets.known_shapes import KnownShapes
+from ge_backend.shapes.traffic.traffic import Traffic
 
 ONE_AXIS = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],

@@ -22,7 +22,7 @@ from acl_simulator import (
     write_om,
 )
 from ge_backend.device.base import NO_POOL, GraphSource
-from ge_backend.device.kinds.npu import NpuDevice
+from ge_backend.engines.kinds.npu import NpuDevice
 
 INVALID, NO_MEMORY, BROKEN, LATE = 100000, 207001, 507015, 507046
 PAIRS = {"input_ids": (-1, -1), "attention_mask": (-1, -1)}

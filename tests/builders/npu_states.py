@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from acl_simulator import BatchGears
-from ge_backend.config.sequence_batching import State
 from ge_backend.device.resident.state_layout import StateLayout
+from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES, Signature
 
 WIDTH = 16  # 64 bytes of FP32: what may be copied on the device

@@ -16,8 +16,8 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.protocol.messages import Run
 from ge_backend.executor.server.executor import Executor
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.fleet.fleet_device import Pauses
+from ge_backend.serving.fleet.fleet import Fleet
+from ge_backend.serving.fleet.fleet_device import Pauses
 
 DEADLY = 666.0  # an input with this value ends the process, if the model says so
 

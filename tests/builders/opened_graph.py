@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
+from ge_backend.model.config.model import ModelConfig
 
 __all__ = ["opened_graph"]
 

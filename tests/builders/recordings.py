@@ -1,9 +1,9 @@
 """Recordings made up, for the page of `ge-backend report`."""
 
-from ge_backend.cli.page.recording import Recording
-from ge_backend.cli.watch.executors import DeviceRuns
-from ge_backend.cli.watch.readings import Reading
 from ge_backend.executor.protocol.messages import PastRun
+from ge_tools.page.recording import Recording
+from ge_tools.watch.executors import DeviceRuns
+from ge_tools.watch.readings import Reading
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -115,7 +115,7 @@ class TorchEngine:
 
 def fake_accelerator() -> Device:
     from fakes.torch_vendor import FakeVendor
-    from ge_backend.device.kinds.cuda import CudaDevice
+    from ge_backend.engines.kinds.cuda import CudaDevice
 
     return CudaDevice(FakeVendor())
 

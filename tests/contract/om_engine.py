@@ -7,7 +7,7 @@ from pathlib import Path
 
 from acl_simulator import Echo, Kept, Ranges, Simulator, Static, Sums, write_om
 from ge_backend.device.base import Graph, GraphSource, MemoryInfo, Workspace
-from ge_backend.device.kinds.npu import NpuDevice
+from ge_backend.engines.kinds.npu import NpuDevice
 
 ANY = (0, -1)  # a dimension of any size
 

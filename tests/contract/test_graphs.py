@@ -53,7 +53,7 @@ def same(left: np.ndarray, right: np.ndarray) -> bool:
 
 def all_types(bench):
     textless = bench.engine.suffix in {".pt2", ".om"}
-    # OpenVINO computes in 32 bits, and refuses what does not fit (tests/unit/device/ov).
+    # OpenVINO computes in 32 bits, and refuses what does not fit (tests/backend/device/ov).
     wide = {"UINT32", "INT64", "UINT64", "FP64", "BYTES"}
     narrow = wide if bench.id == "cpu-openvino" else set()
     if bench.engine.suffix == ".pt2":

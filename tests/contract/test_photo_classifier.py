@@ -19,7 +19,7 @@ from builders.images import encoded
 from builders.npu import Npu, run
 from builders.simulated_onnx import of_photos
 from ge_backend.device.base import GraphSource
-from ge_backend.device.kinds.cpu import CpuDevice
+from ge_backend.engines.kinds.cpu import CpuDevice
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNT = 16

@@ -14,25 +14,25 @@ from acl_simulator import DimsGears
 from acl_simulator.graphs import Affine
 from builders.npu import Npu
 from builders.null_models import SHORT
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
-from ge_backend.batching.request import check_request
-from ge_backend.buckets.costs import StaticCosts, element_costs
-from ge_backend.config.model import TensorConfig
 from ge_backend.device.base import GraphSource, open_device
-from ge_backend.ensemble.dag import read_dag
-from ge_backend.ensemble.retention import Place, step_retentions
-from ge_backend.ensemble.runner import EnsembleRunner, EnsembleStep
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import PrepareInput
 from ge_backend.executor.server.executor import Executor
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.model import TensorConfig
+from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.plan import Policy
+from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.ensemble.dag import read_dag
+from ge_backend.serving.ensemble.retention import Place, step_retentions
+from ge_backend.serving.ensemble.runner import EnsembleRunner, EnsembleStep
+from ge_backend.serving.fleet.fleet import Fleet
+from ge_backend.shapes.buckets.costs import StaticCosts, element_costs
+from ge_backend.shapes.traffic.traffic import Traffic
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.traffic.traffic import Traffic
 
 WIDTH = 16
 # Each step has buckets of its own; rows are grouped anew before each.
@@ -102,7 +102,7 @@ class OnTorch:
 
     def open(self):
         from fakes.torch_vendor import FakeVendor
-        from ge_backend.device.kinds.cuda import CudaDevice
+        from ge_backend.engines.kinds.cuda import CudaDevice
 
         self.vendor = FakeVendor()
         return CudaDevice(self.vendor)
@@ -122,7 +122,7 @@ class OnTwoEngines(OnTorch):
 
     def __init__(self, folder):
         super().__init__(folder)
-        from ge_backend.device.ort import cuda
+        from ge_backend.engines.ort import cuda
 
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(cuda, "PROVIDER", "CPUExecutionProvider")

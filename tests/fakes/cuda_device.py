@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from fakes.torch_vendor import FakeVendor
-from ge_backend.device.kinds.cuda import LANES, CudaDevice
-from ge_backend.device.ort import cuda as onnx_cuda
+from ge_backend.engines.kinds.cuda import LANES, CudaDevice
+from ge_backend.engines.ort import cuda as onnx_cuda
 
 __all__ = ["EXECUTORS", "FakeCuda"]
 

@@ -10,9 +10,9 @@ import hashlib
 
 import numpy as np
 
-from ge_backend.device.language.adapter import Product
-from ge_backend.device.language.batch import Drawn
 from ge_backend.errors import GraphFailed, InvalidRequest, ModelError
+from ge_text.models.adapter import Product
+from ge_text.models.batch import Drawn
 
 POISON = 3  # a prompt with this token breaks the step that it is in
 NAN = 4  # a prompt with this one has no next token

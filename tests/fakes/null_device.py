@@ -23,7 +23,7 @@ from fakes.null_faults import Fault, Faults, check_there
 from fakes.null_scratch import DeviceMemory, Scratch
 from ge_backend.device import base
 from ge_backend.device.base import NO_POOL, MemoryInfo
-from ge_backend.device.null import device as plain
+from ge_backend.engines.null import device as plain
 
 __all__ = ["EXECUTORS", "Counts", "Fault", "NullDevice", "NullGraph", "use_here"]
 

@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ge_backend.device.base import MemoryInfo
-from ge_backend.device.pytorch import cuda
+from ge_backend.engines.torch import cuda
 
 GARBAGE = 0xAB
 # What torch ends every error of CUDA with.

@@ -150,5 +150,5 @@ def install(monkeypatch):
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)
     for name in OURS:
-        monkeypatch.delitem(sys.modules, f"ge_backend.device.vllm.{name}", raising=False)
+        monkeypatch.delitem(sys.modules, f"ge_text.vllm.{name}", raising=False)
     return AsyncLLM

@@ -1,7 +1,8 @@
 """A service that writes: token i of a text is i, one per step, and `kill` in a prompt is deadly."""
 
 from ge_backend.errors import InvalidRequest
-from ge_backend.executor.protocol.generation_messages import (
+from ge_backend.executor.server.queue import Job
+from ge_text.protocol import (
     Delta,
     Look,
     News,
@@ -12,7 +13,6 @@ from ge_backend.executor.protocol.generation_messages import (
     Withdraw,
     parts_of,
 )
-from ge_backend.executor.server.queue import Job
 
 KINDS = {"generation": "fakes.writing_service:WritingService"}
 

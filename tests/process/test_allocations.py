@@ -16,19 +16,19 @@ import numpy as np
 import pytest
 
 from builders.null_models import address_in, fleet_of
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
-from ge_backend.batching.request import check_request
-from ge_backend.buckets.costs import DynamicCosts
-from ge_backend.config.model import ModelConfig
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.launch import connect
-from ge_backend.layout.layout import build_layout
 from ge_backend.metrics import Recorder
-from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.warmup import Effort, warm_up
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.layout.layout import build_layout
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.plan import Policy
+from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.warmup.warmup import Effort, warm_up
+from ge_backend.shapes.buckets.costs import DynamicCosts
+from ge_backend.shapes.traffic.traffic import Traffic
 
 REQUESTS = 10_000
 BATCH = 32

@@ -8,7 +8,7 @@ import pytest
 from builders.null_models import DEADLY, SHORT, comes_true, deadly, order, sums, write_null
 from fakes.null_faults import GONE
 from ge_backend.errors import ExecutorLost, Status
-from ge_backend.fleet.fleet import Fleet
+from ge_backend.serving.fleet.fleet import Fleet
 
 DEVICES = ("null", "null:1")
 

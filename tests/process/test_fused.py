@@ -10,14 +10,14 @@ from acl_simulator import DimsGears, MatMul, Sums, write_om
 from acl_simulator.graphs import TokenRows
 from acl_simulator.site import SimulatedPython
 from builders.graphs import parameters, write_model
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.request import check_request
-from ge_backend.buckets.costs import StaticCosts, element_costs
-from ge_backend.config.model_folder import read_folder
 from ge_backend.errors import OutOfMemory
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.model_folder import read_folder
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.request import check_request
 from ge_backend.serving.fused import fused_document, open_fused
-from ge_backend.warmup.store import Store
+from ge_backend.serving.warmup.store import Store
+from ge_backend.shapes.buckets.costs import StaticCosts, element_costs
 
 WIDTH = 16  # 64 bytes of FP32: what may be copied on the device
 TOKENS, MIX = TokenRows(width=WIDTH), MatMul(rows=WIDTH, columns=WIDTH)

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from builders.null_models import DEADLY, SHORT, write_null
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
-from ge_backend.batching.request import check_request
-from ge_backend.buckets.costs import DynamicCosts
-from ge_backend.config.model import ModelConfig
 from ge_backend.errors import ExecutorLost
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.layout import build_layout
 from ge_backend.metrics import Recorder
-from ge_backend.traffic.traffic import Traffic
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.layout.layout import build_layout
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.plan import Policy
+from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.fleet.fleet import Fleet
+from ge_backend.shapes.buckets.costs import DynamicCosts
+from ge_backend.shapes.traffic.traffic import Traffic
 
 INPUT = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "allow_ragged_batch": True}
 

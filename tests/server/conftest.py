@@ -17,7 +17,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from ge_backend.errors import ServerError
-from ge_backend.tritonserver import (
+from ge_tools.tritonserver import (
     Abilities,
     ServerInstallation,
     ServerOptions,

@@ -29,7 +29,7 @@ AS_USER = [
     "--inh-caps=+dac_read_search",
     "--ambient-caps=+dac_read_search",
 ]
-COMMAND = [sys.executable, "-m", "ge_backend.cli.main"]
+COMMAND = [sys.executable, "-m", "ge_tools.main"]
 LIMIT_S = 120.0
 
 pytestmark = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from builders.graphs import parameters, write_model
 from builders.null_models import comes_true
 from ge_backend.errors import ServerError
-from ge_backend.tritonserver import ServerOptions, TritonServer, free_ports
+from ge_tools.tritonserver import ServerOptions, TritonServer, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS, LONG_S = 8, 60

@@ -13,9 +13,9 @@ from tritonclient.utils import InferenceServerException
 from builders.graphs import RAGGED, WIDTH, masked_mean, mean_of, parameters, write_model
 from builders.metrics import metric
 from builders.null_models import comes_true
-from ge_backend.cli.main import main
-from ge_backend.tritonserver import ServerOptions, TritonServer
-from ge_backend.warmup.store import Store
+from ge_backend.serving.warmup.store import Store
+from ge_tools.main import main
+from ge_tools.tritonserver import ServerOptions, TritonServer
 
 MEAN = f"""
 max_batch_size: 8

@@ -10,7 +10,7 @@ from tritonclient.utils import InferenceServerException
 
 from builders.graphs import plus_one, write_model
 from builders.hosted_ensembles import RIGHT, WRONG, write_hosted
-from ge_backend.cli.main import main
+from ge_tools.main import main
 
 
 def test_check_proves_the_server_by_an_answer_and_this_machine_can_serve(installation, capsys):

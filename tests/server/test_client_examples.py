@@ -18,7 +18,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 
-from ge_backend.tritonserver import free_ports
+from ge_tools.tritonserver import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = "connection.py"
@@ -48,7 +48,7 @@ def serve_line(models: Path, *arguments: str) -> str:
     command = ["make", "-n", "serve", f"VENV={sys.prefix}", f"MODELS={models}"]
     command.append(f"ARGS={shlex.join(arguments)}")
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    return "exec " + done.stdout[done.stdout.index(f"{sys.prefix}/bin/python -m ge_backend") :]
+    return "exec " + done.stdout[done.stdout.index(f"{sys.prefix}/bin/python -m ge_tools") :]
 
 
 @pytest.fixture(scope="module")

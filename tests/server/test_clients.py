@@ -9,8 +9,8 @@ from rich.console import Console
 
 from builders.clients import CLIENTS, ClientError, installed, run
 from builders.scripted import write_scripted
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = """\

@@ -16,10 +16,10 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from fakes.null_device import EXECUTORS
 from fakes.null_faults import GONE
-from ge_backend.cli.watch.readings import device_lines
-from ge_backend.cli.watch.scrape import scrape
-from ge_backend.tritonserver import ServerOptions, TritonServer, find_server
-from ge_backend.tritonserver.stubs import stubs_of
+from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver.stubs import stubs_of
+from ge_tools.watch.readings import device_lines
+from ge_tools.watch.scrape import scrape
 
 DEVICES = ("null", "null:1")
 TWO = parameters(device="null", device_ids="0,1", buckets__rows="1,2,4", buckets__length="8,64,512")

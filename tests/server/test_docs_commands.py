@@ -21,10 +21,10 @@ from builders.graphs import token_sums
 from builders.pages import PAGES, ROOT, Command, blocks, commands
 
 # Commands that are not run here -> why. Their options are checked all the same, by
-# tests/unit/docs/test_docs_commands.py.
+# tests/project/docs/test_docs_commands.py.
 NOT_RUN = {
     "make *": "installs into .venv, or goes on for minutes; what it runs is tested by itself",
-    ".venv/bin/pytest *": "runs tests, which tests/unit/docs/test_docs_commands.py collects",
+    ".venv/bin/pytest *": "runs tests, which tests/project/docs/test_docs_commands.py collects",
     "pip install *": "downloads",
     "docker compose *": "needs a Docker engine",
     "source /usr/local/Ascend/*": "needs CANN",
@@ -42,8 +42,8 @@ NOT_RUN = {
 }
 # Commands whose output the page shows are run, and compared with it, by the page's own test.
 COMPARED = {
-    "docs/buckets.md": "tests/unit/docs/test_buckets.py",
-    "docs/memory.md": "tests/unit/docs/test_memory.py",
+    "docs/buckets.md": "tests/project/docs/test_buckets.py",
+    "docs/memory.md": "tests/project/docs/test_memory.py",
     "docs/ensembles.md": "tests/server/test_client_examples.py",
 }
 # Pages that their own test runs from top to bottom.
@@ -96,7 +96,7 @@ def workplace(tmp_path_factory) -> Path:
 def line(command: Command, workplace: Path) -> list[str]:
     """Return what to start for a command, with the workplace's server in the usual one's place."""
     program, *arguments = shlex.split(command.text)
-    ours = {"ge-backend": ["-m", "ge_backend.cli.main"], "python": []}
+    ours = {"ge-backend": ["-m", "ge_tools.main"], "python": []}
     there = str(workplace / "tritonserver")
     return [
         sys.executable,

@@ -11,8 +11,8 @@ from tritonclient.utils import InferenceServerException
 
 from builders.null_models import comes_true
 from builders.pages import PAGES, blocks
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
 
 # Python that is not run here -> what runs it.
 ELSEWHERE = {"docs/from_python_model.md": "test_docs_from_python_model.py"}

@@ -15,7 +15,7 @@ from builders.checkpoints import as_sentence_encoder, write_checkpoint
 from builders.graphs import token_sums
 from builders.pages import ROOT, blocks
 from builders.writer import make_writer
-from ge_backend.tritonserver import free_ports
+from ge_tools.tritonserver import free_ports
 
 pytestmark = [
     pytest.mark.long,
@@ -48,7 +48,7 @@ def script(ports: dict[str, int]) -> str:
     """Return the commands as a script: on free ports, waiting for each server to be ready."""
     own = " ".join(f"--{name}-port={ports[name]}" for name in ("http", "grpc", "metrics"))
     lines = [
-        f'ge-backend() {{ "{sys.executable}" -m ge_backend.cli.main "$@"; }}',
+        f'ge-backend() {{ "{sys.executable}" -m ge_tools.main "$@"; }}',
         f'python3() {{ "{sys.executable}" "$@"; }}',
     ]
     for number, (command, _) in enumerate(steps()):
@@ -61,7 +61,7 @@ def script(ports: dict[str, int]) -> str:
         line = line.replace("ge-backend top", f"ge-backend top --every=5 --url={metrics}")
         if "ge-backend serve" in line:
             # `exec`: what `kill %1` ends is the server's own process, as in a reader's shell.
-            line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_backend.cli.main', 1)
+            line = line.replace("ge-backend", f'exec "{sys.executable}" -m ge_tools.main', 1)
             last = "openai" if "--openai-port" in line else "metrics"  # of what it says
             # Not the last server's words, which the next one's shell may clear a moment later.
             line = (

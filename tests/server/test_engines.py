@@ -14,9 +14,9 @@ from builders.graphs import TABLE, VOCABULARY, WIDTH, graph, masked_mean, parame
 from builders.graphs import scaled as scaled_by
 from builders.metrics import metric
 from builders.null_models import comes_true
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 torch = pytest.importorskip("torch")
 

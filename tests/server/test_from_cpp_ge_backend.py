@@ -96,7 +96,7 @@ def serving(installation, tmp_path_factory):
         (folder.parent / "config.pbtxt").write_text(config)
         (folder / "resnet18-v1-7.onnx").write_bytes(stand_in())  # called as it is downloaded
     command = [
-        *(sys.executable, "-m", "ge_backend.cli.main", "serve", "--device", "cpu"),
+        *(sys.executable, "-m", "ge_tools.main", "serve", "--device", "cpu"),
         *(f"--{name}-port=0" for name in ("http", "grpc", "metrics")),
         *(f"--model-repository={models}", f"--log-file={log}", "--exit-timeout=20"),
         *("--", "--exit-on-error=false", "--strict-readiness=false"),

@@ -28,7 +28,7 @@ from builders.graphs import (
 from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.standstill import standing_still
-from ge_backend.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import ServerOptions, TritonServer
 
 NOTHING = contextlib.nullcontext()
 BATCHED = "max_batch_size: 8\n"

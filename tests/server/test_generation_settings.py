@@ -12,7 +12,7 @@ from builders.null_models import comes_true
 from builders.standstill import standing_still
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer
-from ge_backend.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import ServerOptions, TritonServer
 
 ONE = {"max_num_seqs": "1"}
 MODELS = {

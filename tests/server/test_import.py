@@ -19,9 +19,9 @@ from builders.checkpoints import (
     write_checkpoint,
     write_words,
 )
-from ge_backend.cli.main import main
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
+from ge_tools.main import main
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore")]
 

@@ -27,9 +27,9 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.pages import blocks
 from builders.writer import PROMPTS, make_writer
-from ge_backend.openai import triton
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
+from ge_openai import triton
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
 
 TOKENS = 16
 # What every HttpClient of a JDK sends beside a request over plain HTTP.

@@ -9,8 +9,8 @@ import tritonclient.grpc as grpcclient
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders.null_models import comes_true
-from ge_backend.cli.main import main
-from ge_backend.cli.model.presets import PRESETS
+from ge_tools.main import main
+from ge_tools.model.presets import PRESETS
 
 MODEL = "token_scores"
 LENGTHS = (3, 40, 100)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tritonclient.grpc as client
 
-from ge_backend.cli.main import main
-from ge_backend.cli.page import recording as recording_module
-from ge_backend.cli.page.numbers import host_latencies, run_latencies, served_models
-from ge_backend.cli.page.page import render
-from ge_backend.cli.page.recording import record
+from ge_tools.main import main
+from ge_tools.page import recording as recording_module
+from ge_tools.page.numbers import host_latencies, run_latencies, served_models
+from ge_tools.page.page import render
+from ge_tools.page.recording import record
 
 pytestmark = pytest.mark.server
 

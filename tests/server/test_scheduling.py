@@ -19,7 +19,7 @@ from builders.null_models import comes_true
 from builders.scheduled import ALSO_HELD, FAILING, HELD, Scheduled, write_held
 from builders.standstill import standing_still
 from fakes.null_device import EXECUTORS
-from ge_backend.tritonserver.abilities import ABILITIES
+from ge_tools.tritonserver.abilities import ABILITIES
 
 ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]"
 PREFERRING = f"""

@@ -31,7 +31,7 @@ from builders.graphs import (
 from builders.null_models import comes_true
 from builders.sequences import Steps, tensor
 from builders.standstill import standing_still
-from ge_backend.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import ServerOptions, TritonServer
 
 VALUE = """
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]

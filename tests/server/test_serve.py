@@ -29,13 +29,13 @@ from tritonclient.utils import InferenceServerException
 
 from builders.scheduled import HELD, Scheduled, write_held
 from fakes.null_device import EXECUTORS
-from ge_backend.cli import health
-from ge_backend.cli.main import main
-from ge_backend.cli.serve import MOST_FILES
-from ge_backend.tritonserver import ServerDirectory, processes_of, shared_memory_of
-from ge_backend.tritonserver.healer import PERIOD_S
-from ge_backend.tritonserver.options import KEY_HEADER
-from ge_backend.tritonserver.stubs import stubs_of
+from ge_tools import health
+from ge_tools.main import main
+from ge_tools.serve import MOST_FILES
+from ge_tools.tritonserver import ServerDirectory, processes_of, shared_memory_of
+from ge_tools.tritonserver.healer import PERIOD_S
+from ge_tools.tritonserver.options import KEY_HEADER
+from ge_tools.tritonserver.stubs import stubs_of
 
 CONFIG = """
 backend: "python"
@@ -54,7 +54,7 @@ class TritonPythonModel:
         arrays = [pb_utils.get_input_tensor_by_name(r, "x").as_numpy() for r in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", 2 * a)]) for a in arrays]
 """
-SERVE = [sys.executable, "-m", "ge_backend.cli.main", "serve"]
+SERVE = [sys.executable, "-m", "ge_tools.main", "serve"]
 PORTS = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--exit-timeout=3"]
 # Time for a server to end in order on a busy machine, its own connections to it included.
 PATIENT = [*PORTS[:3], "--exit-timeout=20"]

@@ -32,9 +32,9 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.standstill import standing_still
 from ge_backend.tensors import DATA_TYPES
-from ge_backend.tritonserver.installation import find_server
-from ge_backend.tritonserver.options import ServerOptions
-from ge_backend.tritonserver.server import TritonServer
+from ge_tools.tritonserver.installation import find_server
+from ge_tools.tritonserver.options import ServerOptions
+from ge_tools.tritonserver.server import TritonServer
 
 NOTHING = contextlib.nullcontext()
 ONNX_TYPES = {

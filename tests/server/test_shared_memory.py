@@ -25,7 +25,7 @@ from builders.graphs import (
 from builders.null_models import comes_true
 from builders.regions import Region, Speaker
 from fakes.null_device import EXECUTORS
-from ge_backend.tritonserver import TritonServer
+from ge_tools.tritonserver import TritonServer
 
 NBYTES = 1 << 16
 OUT = NBYTES // 2  # where the outputs begin; the inputs lie before

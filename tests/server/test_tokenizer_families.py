@@ -5,7 +5,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from builders.families import FAMILIES, family_tokenizer, write_family
-from ge_backend.cli.main import main
+from ge_tools.main import main
 
 TEXTS = ("rain", "wind and snow, rain", "", "goal team goals")
 PADDING = 1

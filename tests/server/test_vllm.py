@@ -16,9 +16,9 @@ from rich.console import Console
 
 from builders import metrics
 from builders.null_models import comes_true
-from ge_backend.openai.front import OpenAIFront
-from ge_backend.openai.options import FrontOptions
-from ge_backend.tritonserver.directory import processes_of
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
+from ge_tools.tritonserver.directory import processes_of
 
 PYTHON = os.environ.get("GE_VLLM_PYTHON", "")
 REASON = "GE_VLLM_PYTHON names no Python that has vLLM"

@@ -116,9 +116,9 @@ class ModelKind:
 
 TEXT = ModelKind(
     name="a text generator",
-    matches="ge_backend.device.files.checkpoint:generates_text",
-    completes="ge_backend.layout.text_tensors:completed_for_text",
-    opens="ge_backend.host.generation:Generation",
+    matches="ge_backend.model.files.checkpoint:generates_text",
+    completes="ge_text.stub.tensors:completed_for_text",
+    opens="ge_text.stub.instance:Generation",
     graph=False,
 )
 FUSED = ModelKind(

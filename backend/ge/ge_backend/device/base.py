@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
-from ge_backend.config.declared import NOTHING_DECLARED, Declared
-from ge_backend.device.files.model_file import canonical, model_files, stamp_of
 from ge_backend.device.imports import importing
 from ge_backend.errors import DeviceUnavailable, ModelError
+from ge_backend.model.config.declared import NOTHING_DECLARED, Declared
+from ge_backend.model.files.model_file import canonical, model_files, stamp_of
 from ge_backend.tensors import Array, Shape, Signature
 
 __all__ = [
@@ -305,10 +305,10 @@ class Device(Protocol):
 
 # kind -> `module:class`; a module is imported only when a device of its kind is opened.
 DEVICE_KINDS: Mapping[str, str] = {
-    "cpu": "ge_backend.device.kinds.cpu:CpuDevice",
-    "cuda": "ge_backend.device.kinds.cuda:CudaDevice",
-    "npu": "ge_backend.device.kinds.npu:NpuDevice",
-    "null": "ge_backend.device.null.device:NullDevice",
+    "cpu": "ge_backend.engines.kinds.cpu:CpuDevice",
+    "cuda": "ge_backend.engines.kinds.cuda:CudaDevice",
+    "npu": "ge_backend.engines.kinds.npu:NpuDevice",
+    "null": "ge_backend.engines.null.device:NullDevice",
 }
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ge_backend.config.engine_table import ENGINES, EngineRow
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.imports import importing
 from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported, let_go
+from ge_backend.model.config.engine_table import ENGINES, EngineRow
 
 __all__ = ["Engines", "installed", "preferred"]
 

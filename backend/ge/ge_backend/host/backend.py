@@ -9,13 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.progress import Reply
-from ge_backend.batching.request import Request
-from ge_backend.config.instances import instance_number
-from ge_backend.config.model import ModelConfig
-from ge_backend.config.settings import without_effect
-from ge_backend.ensemble.runner import EnsembleRunner
 from ge_backend.errors import (
     ConfigError,
     DeadlineExceeded,
@@ -30,12 +23,19 @@ from ge_backend.host.codec import error_response, read_request, send_response, w
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
 from ge_backend.host.steps import Steps, is_ready, nothing
-from ge_backend.layout.layout import Layout
-from ge_backend.learning.learner import Learner
-from ge_backend.sequence.sequencer import Sequencer
+from ge_backend.model.config.instances import instance_number
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.config.settings import without_effect
+from ge_backend.model.layout.layout import Layout
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.progress import Reply
+from ge_backend.serving.batching.request import Request
+from ge_backend.serving.ensemble.runner import EnsembleRunner
 from ge_backend.serving.fused import open_fused
+from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.opening import open_model
-from ge_backend.warmup.store import Store
+from ge_backend.serving.sequence.sequencer import Sequencer
+from ge_backend.serving.warmup.store import Store
 
 __all__ = ["Backend"]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.batching.request import Request, check_request
 from ge_backend.errors import GeError, Status
 from ge_backend.host.arrival import Arrival
 from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.host.room import check_room
-from ge_backend.layout.layout import Layout
 from ge_backend.metrics import Recorder
+from ge_backend.model.layout.layout import Layout
+from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.tensors import Array
 
 __all__ = ["error_response", "read_request", "send_response", "write_response"]

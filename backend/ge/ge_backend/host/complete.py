@@ -14,12 +14,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ge_backend.config.model import ModelConfig
-from ge_backend.config.model_folder import config_file
-from ge_backend.config.written import says_max_batch_size
 from ge_backend.host.logs import install_handler
 from ge_backend.host.version_folder import version_folder
 from ge_backend.kinds import kind_of
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.config.model_folder import config_file
+from ge_backend.model.config.written import says_max_batch_size
 from ge_backend.serving.host_server import HostServer
 
 __all__ = ["complete_config"]

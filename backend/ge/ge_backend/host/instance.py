@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.config.model import MachineConfig, ModelConfig
 from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
 from ge_backend.host.version_folder import version_folder
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.model import MachineConfig, ModelConfig
 
 __all__ = ["Instance"]
 

@@ -9,6 +9,9 @@ import triton_python_backend_utils as pb_utils
 
 __all__ = ["HostHandler", "install_handler"]
 
+# Whose lines go there: this package's, and text generation's.
+ROOTS = ("ge_backend", "ge_text")
+
 
 class HostHandler(logging.Handler):
     """Writes records to `pb_utils.Logger`; 50-125 microseconds a line, so not per request."""
@@ -32,8 +35,10 @@ class HostHandler(logging.Handler):
 
 
 def install_handler(model: str) -> None:
-    """Send the package's log lines to the host's log, from now on."""
-    logger = logging.getLogger("ge_backend")
-    logger.handlers = [HostHandler(model)]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    """Send the packages' log lines to the host's log, from now on."""
+    handler = HostHandler(model)
+    for root in ROOTS:
+        logger = logging.getLogger(root)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False

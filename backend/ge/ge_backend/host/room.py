@@ -12,8 +12,8 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from ge_backend.config.sizes import format_bytes
 from ge_backend.errors import OutOfMemory
+from ge_backend.model.config.sizes import format_bytes
 from ge_backend.tensors import Array
 
 __all__ = ["check_room", "check_room_to_wait"]

@@ -14,11 +14,11 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.batching.progress import Reply
-from ge_backend.batching.request import Request
 from ge_backend.errors import InvalidRequest
 from ge_backend.metrics import Recorder
-from ge_backend.sequence.sequencer import Sequencer
+from ge_backend.serving.batching.progress import Reply
+from ge_backend.serving.batching.request import Request
+from ge_backend.serving.sequence.sequencer import Sequencer
 
 __all__ = ["Steps", "is_ready", "nothing"]
 

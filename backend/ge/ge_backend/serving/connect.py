@@ -12,19 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ge_backend.assumptions.completion import whole_document
-from ge_backend.config.declared import NOTHING_DECLARED, Declared
-from ge_backend.config.engine_table import ALIASED_ENDS, SILENT_ENDS
-from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.config.settings import VLLM
-from ge_backend.config.sizes import size_of_device
 from ge_backend.device.base import GraphSource
-from ge_backend.device.cores import usable_cores
-from ge_backend.device.files.ir_file import ir_aliases
-from ge_backend.device.files.model_file import find_model_file
-from ge_backend.device.files.usable import check_usable
-from ge_backend.device.host_memory import host_memory
-from ge_backend.device.rehearsal import acts_for
+from ge_backend.device.machine.cores import usable_cores
+from ge_backend.device.machine.host_memory import host_memory
+from ge_backend.device.preload import acts_for
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.served_files import ServedFiles
@@ -34,8 +25,17 @@ from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
 from ge_backend.executor.process.launch import connect
 from ge_backend.executor.process.spare import is_wanted
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.warmup.store import Store
+from ge_backend.model.config.declared import NOTHING_DECLARED, Declared
+from ge_backend.model.config.engine_table import ALIASED_ENDS, SILENT_ENDS
+from ge_backend.model.config.model import MachineConfig, ModelConfig
+from ge_backend.model.config.settings import VLLM
+from ge_backend.model.config.sizes import size_of_device
+from ge_backend.model.files.ir_file import ir_aliases
+from ge_backend.model.files.model_file import find_model_file
+from ge_backend.model.files.usable import check_usable
+from ge_backend.serving.assumptions.completion import whole_document
+from ge_backend.serving.fleet.fleet import Fleet
+from ge_backend.serving.warmup.store import Store
 
 __all__ = [
     "ARENA_BYTES",

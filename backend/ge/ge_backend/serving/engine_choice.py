@@ -12,13 +12,6 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from ge_backend.assumptions.comparison import difference, run_once, sample_of
-from ge_backend.assumptions.engine import with_engine_verdict, wrong_answers
-from ge_backend.assumptions.served import served
-from ge_backend.buckets.grid import Bucket, BucketGrid, label
-from ge_backend.config.engine_table import EngineRow, engines_for
-from ge_backend.config.model import ModelConfig
-from ge_backend.device.files.model_file import find_model_file, model_files
 from ge_backend.errors import (
     DeviceUnavailable,
     ExecutorLost,
@@ -28,13 +21,20 @@ from ge_backend.errors import (
     Unsupported,
 )
 from ge_backend.executor.client.session import Session
-from ge_backend.layout.layout import Layout
+from ge_backend.model.config.engine_table import EngineRow, engines_for
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.files.model_file import find_model_file, model_files
+from ge_backend.model.layout.layout import Layout
+from ge_backend.serving.assumptions.comparison import difference, run_once, sample_of
+from ge_backend.serving.assumptions.engine import with_engine_verdict, wrong_answers
+from ge_backend.serving.assumptions.served import served
 from ge_backend.serving.connect import AUTO, open_session, reference_of
+from ge_backend.serving.warmup.measure import fingerprint, processor
+from ge_backend.serving.warmup.shaped import ShapedModel
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.warmup import Effort, warm_up
+from ge_backend.shapes.buckets.grid import Bucket, BucketGrid, label
 from ge_backend.tensors import Array
-from ge_backend.warmup.measure import fingerprint, processor
-from ge_backend.warmup.shaped import ShapedModel
-from ge_backend.warmup.store import Store
-from ge_backend.warmup.warmup import Effort, warm_up
 
 __all__ = ["described_choice", "remembered_engine", "with_engine"]
 

@@ -13,21 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.config.model import ModelConfig
-from ge_backend.config.model_folder import ModelFolder
-from ge_backend.ensemble.dag import Dag
-from ge_backend.ensemble.members import Ensemble, check_members, read_ensemble
-from ge_backend.ensemble.retention import Place, StepRetention, step_retentions
-from ge_backend.ensemble.runner import EnsembleRunner, EnsembleStep
 from ge_backend.errors import ConfigError, GeError, OutOfMemory
-from ge_backend.layout.layout import outside_layout
-from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.config.model_folder import ModelFolder
+from ge_backend.model.layout.layout import outside_layout
+from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.connect import complete_document
+from ge_backend.serving.ensemble.dag import Dag
+from ge_backend.serving.ensemble.members import Ensemble, check_members, read_ensemble
+from ge_backend.serving.ensemble.retention import Place, StepRetention, step_retentions
+from ge_backend.serving.ensemble.runner import EnsembleRunner, EnsembleStep
 from ge_backend.serving.host_server import HostServer
+from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.opening import open_model
-from ge_backend.warmup.store import Store
+from ge_backend.serving.warmup.store import Store
 
 __all__ = ["fused_document", "open_fused"]
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ge_backend.config.model_folder import read_document
 from ge_backend.errors import ConfigError
+from ge_backend.model.config.model_folder import read_document
 
 __all__ = ["HostServer"]
 

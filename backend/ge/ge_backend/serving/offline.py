@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ge_backend.assumptions.completion import whole_document
-from ge_backend.assumptions.engine import with_engine_verdict
-from ge_backend.assumptions.served import served
-from ge_backend.config.model import MachineConfig, ModelConfig
-from ge_backend.config.model_folder import read_document, read_folder, step_names
-from ge_backend.config.placement import Placement
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.kinds import FUSED, TEXT, kind_of
+from ge_backend.model.config.model import MachineConfig, ModelConfig
+from ge_backend.model.config.model_folder import read_document, read_folder, step_names
+from ge_backend.model.config.placement import Placement
+from ge_backend.serving.assumptions.completion import whole_document
+from ge_backend.serving.assumptions.engine import with_engine_verdict
+from ge_backend.serving.assumptions.served import served
 from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.engine_choice import remembered_engine
-from ge_backend.warmup.shaped import ShapedModel
-from ge_backend.warmup.store import Store
+from ge_backend.serving.warmup.shaped import ShapedModel
+from ge_backend.serving.warmup.store import Store
 
 __all__ = ["look_into"]
 

@@ -10,29 +10,29 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ge_backend.assumptions.engine import check_engine, with_engine_verdict
-from ge_backend.assumptions.served import check_declared, served
-from ge_backend.batching.pipeline import Pipeline
-from ge_backend.batching.plan import Policy
-from ge_backend.config.model import ModelConfig
-from ge_backend.device.files.model_file import stamp_of
 from ge_backend.executor.client.served_files import ServedFiles
-from ge_backend.fleet.fleet import Fleet
-from ge_backend.layout.sequence_tensors import hidden_outputs
-from ge_backend.learning.learner import Learner
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.files.model_file import stamp_of
+from ge_backend.model.layout.sequence_tensors import hidden_outputs
+from ge_backend.serving.assumptions.engine import check_engine, with_engine_verdict
+from ge_backend.serving.assumptions.served import check_declared, served
+from ge_backend.serving.batching.pipeline import Pipeline
+from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.connect import kept_files, open_fleet, reference_of
 from ge_backend.serving.engine_choice import with_engine
-from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
-from ge_backend.traffic.traffic import Traffic
-from ge_backend.warmup.measure import (
+from ge_backend.serving.fleet.fleet import Fleet
+from ge_backend.serving.learning.learner import Learner
+from ge_backend.serving.warmup.measure import (
     cost_model,
     estimated_costs,
     known_shapes,
     measured_costs,
 )
-from ge_backend.warmup.shaped import ShapedModel
-from ge_backend.warmup.store import Store
+from ge_backend.serving.warmup.shaped import ShapedModel
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
+from ge_backend.shapes.traffic.traffic import Traffic
 
 __all__ = ["keep_states", "open_model"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from ge_backend.config.model import ModelConfig
-from ge_backend.device.files.model_file import find_model_file
-from ge_backend.device.files.onnx_file import onnx_operators
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.files.model_file import find_model_file
+from ge_backend.model.files.onnx_file import onnx_operators
 
 __all__ = ["warn_of_whole_run_ranges"]
 

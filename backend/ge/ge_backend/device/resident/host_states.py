@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ge_backend.config.sequence_batching import State
 from ge_backend.device.resident.state_layout import StateLayout, initial_value
 from ge_backend.errors import GraphFailed
+from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import Array, Shape, agree
 
 __all__ = ["HostStates"]

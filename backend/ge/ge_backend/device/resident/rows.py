@@ -31,7 +31,7 @@ class BufferRows:
 
 
 def gathered(dtype: DataType, shape: Shape, fill: int, parts: Sequence[BufferRows]) -> BoundTensor:
-    """Return an input that consists of these rows, padded as `batching/stage.py` pads on the host.
+    """Return an input that consists of these rows, padded as staging pads on the host.
 
     What lies behind a row's real length is filled; rows behind the last real one repeat the first.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ge_backend.config.sequence_batching import State
 from ge_backend.errors import InvalidRequest, ModelError
+from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import Array, decode_bytes
 
 __all__ = ["StateLayout", "initial_value", "row_bytes"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import (
     Bound,
@@ -28,6 +27,7 @@ from ge_backend.device.resident.host_states import HostStates
 from ge_backend.device.resident.state_layout import StateLayout, initial_value, row_bytes
 from ge_backend.device.resident.store import BufferStore
 from ge_backend.errors import GraphFailed, StateLost
+from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["StateStore", "open_states"]

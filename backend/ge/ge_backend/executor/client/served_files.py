@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ge_backend.device.files.model_file import stamp_of
+from ge_backend.model.files.model_file import stamp_of
 
 __all__ = ["KeptCopy", "ServedFiles"]
 

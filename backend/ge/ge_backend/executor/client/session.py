@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory
 from ge_backend.executor.client.executor_connection import ExecutorConnection
@@ -20,6 +19,7 @@ from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import OutstandingView
+from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import Shape, Signature
 
 __all__ = ["Session"]

@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.device.files.copying import copy_files
-from ge_backend.device.files.model_file import stamp_of
 from ge_backend.errors import GeError
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
 from ge_backend.executor.process.server_process import name_of
+from ge_backend.model.files.copying import copy_files
+from ge_backend.model.files.model_file import stamp_of
 
 __all__ = ["KeptFiles", "kept_root"]
 

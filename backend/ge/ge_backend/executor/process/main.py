@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.device.base import open_device
-from ge_backend.device.rehearsal import rehearse
+from ge_backend.device.preload import rehearse
 from ge_backend.errors import GeError
 from ge_backend.executor.process import last_stubs
 from ge_backend.executor.process.bounded import bounded

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ge_backend.device.rehearsal import rehearse
+from ge_backend.device.preload import rehearse
 from ge_backend.errors import GeError
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import ge_backend
-from ge_backend.device.search_paths import SEARCH_PATHS, kept_paths
+from ge_backend.device.machine.search_paths import SEARCH_PATHS, kept_paths
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.watch import STARTING_IDLE_S, Watch
 from ge_backend.executor.process.address import ExecutorAddress

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ge_backend.device.host_memory import check_room
+from ge_backend.device.machine.host_memory import check_room
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.descriptors import created, mapped
 from ge_backend.executor.protocol.messages import TensorRef

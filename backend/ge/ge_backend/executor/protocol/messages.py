@@ -35,10 +35,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ge_backend.config.sequence_batching import State
 from ge_backend.device.base import GraphSource
+from ge_backend.device.workspace.pool import PoolFigures
+from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import Shape, Signature
-from ge_backend.workspace.pool import PoolFigures
 
 __all__ = [
     "NORMAL",

@@ -11,12 +11,12 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 
-from ge_backend.config.sequence_batching import State
-from ge_backend.config.settings import MOST_THREADS
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.rules import MOST_ELEMENTS, Rule
+from ge_backend.model.config.sequence_batching import State
+from ge_backend.model.config.settings import MOST_THREADS
 from ge_backend.tensors import DATA_TYPES, TensorSpec
 
 __all__ = ["RULES", "USUAL", "check_slots"]

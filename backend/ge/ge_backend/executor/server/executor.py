@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import Device
 from ge_backend.device.health import Monitored
+from ge_backend.device.workspace.pool import Pool
 from ge_backend.executor.protocol.messages import Report
 from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
@@ -24,7 +24,7 @@ from ge_backend.executor.server.memory import MemoryLimit, own_bytes
 from ge_backend.executor.server.services import SERVICES, Services
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.executor.server.timeline import Timeline
-from ge_backend.workspace.pool import Pool
+from ge_backend.model.config.sizes import format_bytes
 
 __all__ = ["Executor"]
 

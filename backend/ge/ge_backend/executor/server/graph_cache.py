@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from ge_backend.config.sizes import format_bytes
 from ge_backend.device.base import CompiledAhead, Device, Graph, GraphSource
+from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.messages import PrepareInput
+from ge_backend.model.config.sizes import format_bytes
 from ge_backend.tensors import Shape
-from ge_backend.workspace.pool import Pool
 
 __all__ = ["CachedGraph", "Cost", "GraphCache"]
 

@@ -7,9 +7,9 @@ import queue
 import threading
 import time
 
+from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import Cancelled, GeError
 from ge_backend.executor.server.queue import Job, JobQueue, StartedJob
-from ge_backend.workspace.pool import Pool
 
 __all__ = ["Lanes"]
 

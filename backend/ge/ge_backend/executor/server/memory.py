@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ge_backend.config.sizes import format_bytes
+from ge_backend.model.config.sizes import format_bytes
 
 __all__ = ["MemoryLimit", "own_bytes"]
 

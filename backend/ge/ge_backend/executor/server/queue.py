@@ -26,9 +26,9 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from ge_backend.device.base import Range
+from ge_backend.device.workspace.pool import Lease, Pool
 from ge_backend.errors import DeadlineExceeded, GeError
 from ge_backend.executor.protocol.messages import NORMAL
-from ge_backend.workspace.pool import Lease, Pool
 
 __all__ = ["PRIORITY_STEP_NS", "Grant", "Job", "JobQueue", "StartedJob", "too_late"]
 

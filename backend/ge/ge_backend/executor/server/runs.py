@@ -10,7 +10,7 @@ import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.failures import told_by_caller
-from ge_backend.device.host_memory import check_room
+from ge_backend.device.machine.host_memory import check_room
 from ge_backend.device.resident.states import StateStore
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory, ProtocolError, StateLost
 from ge_backend.executor.protocol.arena import Segment, aligned

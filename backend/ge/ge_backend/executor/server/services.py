@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from ge_backend.device.base import Device
 from ge_backend.device.imports import importing
+from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import (
     DeviceFault,
     GeError,
@@ -31,7 +32,6 @@ from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.timeline import Timeline
-from ge_backend.workspace.pool import Pool
 
 __all__ = ["SERVICES", "Client", "Service", "Services", "Workshop", "settled"]
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 # Kind -> "module:class". A class is called with a workshop and the key, and is a `Service` then.
 SERVICES: Mapping[str, str] = {
-    "generation": "ge_backend.executor.server.generation:GenerationService",
+    "generation": "ge_text.service.service:GenerationService",
 }
 
 _Result = TypeVar("_Result")

@@ -1,0 +1,1 @@
+"""The machine around a device: cores, memory, threads, search paths."""

@@ -1,0 +1,86 @@
+"""How much memory the machine or this container has, and how much of it is available."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+from ge_backend.device.base import MemoryInfo
+from ge_backend.device.machine.control_groups import control_groups, read_text
+from ge_backend.errors import OutOfMemory
+from ge_backend.model.config.sizes import format_bytes
+
+__all__ = ["check_room", "give_back_freed", "host_memory", "read_memory"]
+
+# What is smaller is not worth asking the system for.
+SMALL_BYTES = 64 << 20
+# A control group's files: its limit, what it uses, and the part of that, in its `memory.stat`, that
+# are files which nobody has used for a while. "max" is no limit, and in version 1 a huge number.
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def host_memory(root: Path = Path("/")) -> MemoryInfo:
+    """Return the available and the total memory now, of the machine or of a control group.
+
+    The group that has least left counts: at its limit the kernel ends a process of it, however much
+    the machine has. It takes less than 1 ms.
+
+    Args:
+        root: where `proc` and `sys` are looked for; another one in tests.
+    """
+    machine = read_memory((root / "proc/meminfo").read_text())
+    all_ = [machine, *_limits(root)]
+    return MemoryInfo(
+        free_bytes=min(each.free_bytes for each in all_),
+        total_bytes=min(each.total_bytes for each in all_),
+    )
+
+
+def check_room(nbytes: int, what: str) -> None:
+    """See that so much can be allocated: the system promises more than it has, and then kills.
+
+    Raises:
+        OutOfMemory: it cannot; names `what`, and what there is.
+    """
+    if nbytes < SMALL_BYTES:
+        return
+    free = host_memory().free_bytes
+    if nbytes > free:
+        raise OutOfMemory(
+            f"{what} takes {format_bytes(nbytes)}, and the machine has {format_bytes(free)} left "
+            "(the limit of a container counts)"
+        )
+
+
+def give_back_freed() -> None:
+    """Give the system back what the C library keeps of memory that is free again.
+
+    It is worth it after something large has been made by way of copies. Other C libraries than
+    glibc have no such call. Source: malloc_trim(3).
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def read_memory(meminfo: str) -> MemoryInfo:
+    """Return the figures of a `/proc/meminfo` text."""
+    fields = dict(line.split(":", 1) for line in meminfo.splitlines() if ":" in line)
+    free, total = (int(fields[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
+    return MemoryInfo(free_bytes=free, total_bytes=total)
+
+
+def _limits(root: Path) -> Iterator[MemoryInfo]:
+    """Yield what each control group may have; files that the kernel would drop count as free.
+
+    Source: Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+    """
+    for folder in control_groups(root, "memory"):
+        for limit, usage, inactive in (VERSION_2, VERSION_1):
+            total, used = (read_text(folder / name).strip() for name in (limit, usage))
+            if total.isdecimal() and used.isdecimal():
+                stat = dict(line.split() for line in read_text(folder / "memory.stat").splitlines())
+                free = int(total) - int(used) + int(stat.get(inactive, 0))
+                yield MemoryInfo(free_bytes=max(0, free), total_bytes=int(total))

@@ -1,0 +1,228 @@
+"""An encoder's layers as one OpenVINO graph: tokens of all rows end to end in, hidden states out.
+
+transformers' own modules are traced once, with their masks, and OpenVINO computes the trace. Its
+free dimensions are the number of tokens, and of the blocks in which they attend, and how wide these
+are: one compiled model serves batches of all shapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import openvino
+import torch
+from openvino import opset13
+from openvino.frontend import FrontEndManager
+from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+from ge_backend.device.base import GraphSource
+from ge_backend.device.machine.threads import Cores
+from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
+from ge_backend.engines.ov.blocks import arrange, in_blocks
+from ge_backend.engines.ov.mends import mend_all
+from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer, shared
+from ge_backend.engines.ov.nodes import replace, whole
+from ge_backend.engines.ov.precision import PRECISIONS, computed_in
+from ge_backend.engines.ov.signal_stack import signal_stack_kept
+from ge_backend.engines.torch.encoder import Layers, PackedEncoder
+from ge_backend.engines.torch.encoder_graph import EncoderGraph
+from ge_backend.engines.torch.masked_layers import MaskedLayers, Pieces, Tokens
+from ge_backend.engines.torch.packed_rows import rounded_tokens
+from ge_backend.engines.torch.pretrained import quiet
+from ge_backend.errors import Unsupported
+from ge_backend.tensors import Array
+
+__all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
+
+# What is computed at once; a longer row is by itself. On a processor with AMX 16 and 32 rows of
+# log-normal lengths took 17 and 13 % less CPU time than with 256 in BF16, 5 % less in FP32, and
+# with 1,024 hardly less again.
+MOST_TOKENS = 512
+# Scores take the square of it.
+LONGEST_ROW = 2048
+# The place of the input that positions are in; see `_inputs`.
+TOKENS = 0
+
+
+class OpenVinoEncoder(EncoderGraph):
+    """An encoder's checkpoint as a graph that OpenVINO computes; see `EncoderGraph`.
+
+    Raises:
+        Unsupported: OpenVINO cannot convert it, or does not compute in its precision.
+    """
+
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
+        super().__init__(source, cores, engine=OpenVinoLayers, freeing=signal_stack_kept)
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Do nothing: one model serves all shapes, and what it takes for a run is not told."""
+
+
+class OpenVinoLayers:
+    """The layers of one encoder, to be compiled for so many threads.
+
+    Raises:
+        Unsupported: OpenVINO has no such operation, or does not compute in the precision.
+    """
+
+    def __init__(self, encoder: PackedEncoder) -> None:
+        if encoder.dtype not in PRECISIONS:
+            raise Unsupported(f"OpenVINO does not compute in {encoder.dtype} on a CPU")
+        if encoder.max_length > LONGEST_ROW:
+            raise Unsupported(
+                f"it takes texts of {encoder.max_length} tokens, and OpenVINO's masks would be too "
+                f"large with more than {LONGEST_ROW}"
+            )
+        self._encoder = encoder
+        with _refusing(), signal_stack_kept():
+            self._model = _converted(encoder)
+
+    def layers(self, threads: int, at_once: int) -> Layers:
+        """Compile; see `EncoderEngine`."""
+        compile_once = partial(
+            compile_for_cpu,
+            self._model,
+            precision=PRECISIONS[computed_in(self._encoder.dtype)],
+            threads=threads * at_once,
+            streams=at_once,
+        )
+        with _refusing():
+            compiled = _Compiled(compile_once)
+        return _pieces(self._encoder).layers(compiled.run)
+
+
+class _Compiled:
+    """One compiled model, and its requests, which later runs use again: a new one costs 8 %.
+
+    Args:
+        compile_once: makes the model; called again when a run has failed, since what OpenVINO then
+            computes of other shapes was seen to fail as well.
+    """
+
+    def __init__(self, compile_once: Callable[[], Any]) -> None:
+        self._compile = compile_once
+        self._requests = _Requests(compile_once())
+
+    def run(self, tokens: Tokens) -> Array:
+        """Return FP32 `[T, W]`, the hidden states of these tokens."""
+        requests = self._requests
+        request = requests.take()
+        try:
+            given = _inputs(tokens)
+            for index, array in enumerate(given):  # read where they are
+                request.set_input_tensor(index, shared(array, openvino.Type.i64))
+            infer(request)
+            hidden = np.array(request.get_output_tensor(0).data[: tokens.count])
+        except ENGINE_ERRORS as error:
+            with signal_stack_kept():
+                self._requests = _Requests(self._compile())
+            raise RuntimeError(cause(error)) from error
+        requests.idle.append(request)
+        return hidden
+
+
+class _Requests:
+    """The requests of one compiled model that nobody uses now."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self.idle: deque[Any] = deque()
+
+    def take(self) -> Any:
+        """Return one that is idle, else a new one."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self._compiled.create_infer_request()
+
+
+class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """The layers as a graph of two inputs: to set another one takes 50 us, behind a run."""
+
+    def __init__(self, layers: MaskedLayers) -> None:
+        super().__init__()
+        self._layers = layers
+
+    def forward(self, tokens: torch.Tensor, stand: torch.Tensor) -> torch.Tensor:
+        """Return FP32 `[R, W]`; see `_inputs`."""
+        hidden: torch.Tensor = self._layers(tokens[0], tokens[1], tokens[2], tokens[3], stand)
+        return hidden
+
+
+def _inputs(tokens: Tokens) -> tuple[Array, Array]:
+    """Return INT64 `[4, R]`: tokens, positions, types and places; and `Blocks.stand`."""
+    given = tokens.inputs.copy()
+    blocks = arrange(tokens.ends, given.shape[1])
+    given[3] = blocks.places
+    return given, blocks.stand
+
+
+def _pieces(encoder: PackedEncoder) -> Pieces:
+    return Pieces(encoder=encoder, most=MOST_TOKENS, rounded=rounded_tokens)
+
+
+def _converted(encoder: PackedEncoder) -> Any:
+    """Return the layers as a model of OpenVINO's, with the weights where they are.
+
+    By way of the frontend itself: `openvino.convert_model` reports each use to its makers.
+    """
+    example = _inputs(next(_pieces(encoder).of(encoder.example)))
+    with torch.no_grad(), quiet(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the tracer's, on what it takes for constants
+        traced = torch.jit.trace(
+            _Unpacked(MaskedLayers(encoder, in_blocks(encoder.dtype))),
+            tuple(map(torch.from_numpy, example)),
+            strict=False,
+            check_trace=False,
+        )
+        decoder = TorchScriptPythonDecoder(traced)  # which the frontend does not keep
+        frontend = FrontEndManager().load_by_framework("pytorch")
+        model = frontend.convert(frontend.load(decoder))
+    for port, given in zip(model.inputs, example, strict=True):
+        port.get_node().set_element_type(openvino.Type.i64)
+        free = [given.shape[0], *[-1] * (given.ndim - 1)]
+        port.get_node().set_partial_shape(openvino.PartialShape(free))
+    model.validate_nodes_and_infer_types()
+    mend_all(model)
+    if PRECISIONS[computed_in(encoder.dtype)] != PRECISIONS[torch.float32]:
+        _look_up_angles(model, min(encoder.max_length, LONGEST_ROW))
+    return model
+
+
+def _look_up_angles(model: Any, most: int) -> None:
+    """Have the angles of rotary positions, of which there are so many, looked up in tables.
+
+    Raises:
+        Unsupported: they depend on more than a token's position.
+    """
+    angles = cut_angles(model)
+    if angles is None:
+        return
+    tokens = np.zeros((4, most), np.int64)
+    tokens[1] = np.arange(most)
+    places = model.get_parameters()[-len(angles.model.outputs) :]
+    positions = opset13.gather(model.input(TOKENS), whole(1), whole(0))
+    if angles.inputs != (TOKENS,):
+        raise Unsupported("its angles are computed of more than positions")
+    compiled = compile_for_cpu(angles.model, precision=PRECISIONS[torch.float32], threads=1)
+    tables = ComputedAngles(compiled=compiled, inputs=angles.inputs).of([tokens])
+    for place, table in zip(places, tables, strict=True):
+        along = table.shape.index(most)
+        found = opset13.gather(opset13.constant(table), positions, whole(along))
+        replace(place, [found.output(0)])
+        model.remove_parameter(place)
+    model.validate_nodes_and_infer_types()
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except ENGINE_ERRORS as error:
+        raise Unsupported(f"OpenVINO does not compute its layers: {cause(error)}") from error

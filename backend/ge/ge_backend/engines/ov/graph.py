@@ -1,0 +1,272 @@
+"""OpenVINO on the CPU: a compiled model per bucket, as far as memory goes, and one for the rest."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+
+from ge_backend.device.arrays import (
+    ShapesKey,
+    check_indices,
+    check_names,
+    settled,
+    shapes_key,
+    shapes_of,
+)
+from ge_backend.device.base import Graph, GraphSource
+from ge_backend.device.failures import failure
+from ge_backend.device.machine.host_memory import host_memory
+from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
+from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
+from ge_backend.engines.ov.empty import skipped_operator
+from ge_backend.engines.ov.indices import index_ranges
+from ge_backend.engines.ov.model import (
+    ELEMENTS,
+    ENGINE_ERRORS,
+    cause,
+    compile_for_cpu,
+    has_bf16,
+    infer,
+    passed_inputs,
+    read_model,
+    shared,
+    signature_of,
+)
+from ge_backend.engines.ov.signal_stack import signal_stack_kept
+from ge_backend.errors import GraphFailed, ModelError, Unsupported
+from ge_backend.model.files.model_file import model_files
+from ge_backend.tensors import Array, Shape, TensorSpec, agree
+
+__all__ = ["OpenVinoGraph"]
+
+log = logging.getLogger(__name__)
+
+# The precisions of a graph, as OpenVINO calls them. It would take bf16 by itself where the CPU has
+# it: `origin` forbids that.
+PRECISIONS = {"origin": "f32", "bf16": "bf16"}
+# Models that are compiled for single buckets may take this part of the memory that is available.
+MEMORY_SHARE = 1 / 8
+# No more than these: a larger bucket gains a few percent, and each takes half a second at load.
+MOST_MODELS = 16
+INT32 = np.iinfo(np.int32)
+
+
+class OpenVinoGraph(Graph):
+    """One model, compiled for any shape, and once more for each of its smallest buckets.
+
+    A model for any shape makes ready anew whenever the shape changes: measured on an encoder, 1.5
+    to 3 ms a run, whatever its size. So buckets have models of their own, the smallest first, each
+    with a copy of the weights as it computes with them (54 MB for a file of 90 MB); one that is
+    loaded from OpenVINO's own cache takes 140 MB and as long, so that is not used.
+
+    Every run has a request of its own, which costs 10 microseconds and holds nobody's memory
+    afterwards. Inputs are read and outputs written where the caller has them. How much scratch
+    memory a run takes OpenVINO does not tell.
+
+    INT64 and UINT32 are computed as INT32; inputs that do not fit are refused.
+    """
+
+    bucketed = True
+
+    def __init__(self, source: GraphSource, cores: Cores) -> None:
+        if source.precision not in PRECISIONS:
+            raise Unsupported(
+                f"precision {source.precision!r} of {source.path}: OpenVINO computes in "
+                f"{' or '.join(PRECISIONS)} on a CPU"
+            )
+        self._path = Path(source.path)
+        self._precision = PRECISIONS[source.precision]
+        if source.precision == "bf16" and not has_bf16():
+            self._precision = PRECISIONS["origin"]
+            log.info("%s: this processor has no BF16, so it is computed in FP32", source.path)
+        # Weights outside the file are read from where they lie, whenever it is compiled.
+        compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
+        self._model: Any = read_model(self._path)
+        asked = source.declared.signature
+        names = [spec.name for spec in (*asked.inputs, *asked.outputs)]
+        self.signature = signature_of(self._model, self._path, names)
+        self._passed = passed_inputs(self._model)
+        self._ranges = index_ranges(self._model)
+        states = [variable.info.variable_id for variable in self._model.get_variables()]
+        if states:
+            log.warning(
+                "%s keeps states inside (%s), and each run begins with fresh ones; to carry them "
+                "from request to request make them inputs and outputs, and name these in "
+                "sequence_batching.state",
+                source.path,
+                ", ".join(states),
+            )
+        self._per_run = source.threads or 1
+        self._streams = max(1, cores.count // self._per_run)
+        self._angles = self._cut() if self._precision == PRECISIONS["bf16"] else None
+        self._chosen: frozenset[ShapesKey] = frozenset()
+        self._compiled: dict[ShapesKey, Any] = {}
+        narrow = self._compile(self._model, self._per_run, self._streams)
+        self._threads = ThreadChoice(cores, source.threads, narrow, compile_wide, signal_stack_kept)
+        self._narrow = narrow
+
+    def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
+        """Choose the buckets that get a model of their own: the smallest, which gain the most."""
+        ordered = sorted(shapes, key=lambda one: sum(map(math.prod, one.values())))
+        self._chosen = frozenset(map(shapes_key, ordered[: self._affordable()]))
+
+    def prepare(self, inputs: Mapping[str, Array]) -> None:
+        """Compile for a bucket that was chosen; see `Graph.prepare`."""
+        self._check(inputs)
+        key = shapes_key(shapes_of(inputs))
+        if key in self._chosen and key not in self._compiled:
+            fixed = self._model.clone()
+            try:
+                sizes = [array.shape for array in self._given(inputs)]
+                fixed.reshape({at: openvino.PartialShape(list(n)) for at, n in enumerate(sizes)})
+                compiled = self._compile(fixed, self._per_run, self._streams)
+            except ENGINE_ERRORS as error:
+                log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))
+            except ModelError as error:
+                log.info("%s; %s runs in the model for any shape", error, key)
+            else:
+                # Replaced as a whole: lanes read it meanwhile.
+                self._compiled = {**self._compiled, key: compiled}
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
+    ) -> dict[str, Array]:
+        """Run once; see `Graph.run`."""
+        self._check(inputs)
+        with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
+            compiled = session
+            if session is self._narrow and self._compiled:
+                key = shapes_key(shapes_of(inputs))
+                compiled = self._compiled.get(key, session)
+            try:
+                try:
+                    return self._run(compiled, inputs, outputs)
+                except ENGINE_ERRORS:
+                    if not outputs:
+                        raise
+                # Either a place is too small for the result, or the run would fail anyway.
+                return self._run(compiled, inputs, {})
+            except ENGINE_ERRORS as error:
+                raise failure(RuntimeError(cause(error)), str(self._path)) from error
+
+    def close(self) -> None:
+        """Free all compiled models."""
+        with signal_stack_kept():
+            self._threads.close()
+            self._compiled = {}
+            del self._narrow, self._model, self._angles
+
+    def _cut(self) -> ComputedAngles | None:
+        cut = cut_angles(self._model)
+        if cut is None:
+            return None
+        compiled = self._compile(cut.model, self._per_run, self._streams, PRECISIONS["origin"])
+        return ComputedAngles(compiled=compiled, inputs=cut.inputs)
+
+    def _compile(self, model: Any, threads: int, streams: int, precision: str = "") -> Any:
+        """Compile a model for so many threads a run, and so many runs at once."""
+        try:
+            return compile_for_cpu(
+                model,
+                precision=precision or self._precision,
+                threads=threads * streams,
+                streams=streams,
+            )
+        except ENGINE_ERRORS as error:
+            raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error
+
+    def _affordable(self) -> int:
+        weights = sum(file.stat().st_size for file in model_files(self._path))
+        fitting = int(host_memory().free_bytes * MEMORY_SHARE) // max(1, weights)
+        return min(MOST_MODELS, fitting)
+
+    def _check(self, inputs: Mapping[str, Array]) -> None:
+        check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
+        for place, spec in enumerate(self.signature.inputs):
+            _check_input(spec, inputs[spec.name])
+            if place in self._ranges and inputs[spec.name].size:
+                # As ONNX Runtime: OpenVINO would give zeros.
+                check_indices("an index is out of bounds,", inputs[spec.name], *self._ranges[place])
+        if not all(array.size for array in inputs.values()):
+            sizes = [inputs[spec.name].shape for spec in self.signature.inputs]
+            skipped = skipped_operator(self._model, sizes)
+            if skipped:
+                raise GraphFailed(
+                    f"{self._path.name} failed to run: {skipped!r} takes from an empty tensor"
+                )
+
+    def _given(self, inputs: Mapping[str, Array]) -> list[Array]:
+        """Return what a compiled model takes: inputs, and angles that are computed of them."""
+        own = [_readable(inputs[spec.name]) for spec in self.signature.inputs]
+        return own if self._angles is None else [*own, *self._angles.of(own)]
+
+    def _run(
+        self, compiled: Any, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        request = compiled.create_infer_request()
+        given = self._given(inputs)  # kept meanwhile
+        kinds = [ELEMENTS[spec.dtype.name] for spec in self.signature.inputs]
+        angles = [openvino.Type.f32] * (len(given) - len(kinds))
+        for index, (array, kind) in enumerate(zip(given, [*kinds, *angles], strict=True)):
+            request.set_input_tensor(index, shared(array, kind))
+        places: dict[int, tuple[Array | None, Any]] = {}
+        for index, spec in enumerate(self.signature.outputs):
+            if index not in self._passed:
+                place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))
+                places[index] = place, tensor
+                request.set_output_tensor(index, tensor)
+        infer(request)
+        return {
+            spec.name: _result(spec, *places[index])
+            if index in places
+            else settled(given[self._passed[index]], outputs.get(spec.name), lasting=False)
+            for index, spec in enumerate(self.signature.outputs)
+        }
+
+
+def _check_input(spec: TensorSpec, array: Array) -> None:
+    if array.dtype != spec.dtype.numpy or not agree(spec.dims, array.shape):
+        shape = "x".join(map(str, array.shape))
+        raise GraphFailed(
+            f"input {spec.name!r} is {spec.describe()}; got {array.dtype} of shape [{shape}]"
+        )
+    if spec.dtype.name in ("INT64", "UINT32") and array.size:
+        least, most = int(array.min()), int(array.max())
+        if least < INT32.min or most > INT32.max:
+            raise GraphFailed(
+                f"input {spec.name!r} has values from {least} to {most}, and OpenVINO computes "
+                "whole numbers in 32 bits with a sign; set the parameter 'engine' to 'onnxruntime'"
+            )
+
+
+def _readable(array: Array) -> Array:
+    """Return the array as one block that OpenVINO takes: it asks for one that may be written."""
+    if array.flags.c_contiguous and array.flags.writeable:
+        return array
+    return np.array(array, order="C")
+
+
+def _place(spec: TensorSpec, port: Any, place: Array | None) -> tuple[Array | None, Any]:
+    """Return where an output is to be written: the caller's place, else memory of its own."""
+    static, kind = port.partial_shape.is_static, ELEMENTS[spec.dtype.name]
+    if place is not None:
+        fits = place.dtype == spec.dtype.numpy and place.flags.c_contiguous
+        if fits and place.flags.writeable and (not static or list(port.shape) == list(place.shape)):
+            return place, shared(place, kind)
+    shape = list(port.shape) if static else [0] * len(spec.dims)
+    return None, openvino.Tensor(kind, openvino.Shape(shape))
+
+
+def _result(spec: TensorSpec, place: Array | None, tensor: Any) -> Array:
+    """Return the place if it holds the result, else the result, which is then the caller's."""
+    shape = tuple(tensor.shape)
+    if place is not None and place.shape == shape:
+        return place
+    data: Array = tensor.data.view(spec.dtype.numpy)
+    return data if place is None else data.copy()

@@ -1,0 +1,106 @@
+"""Operators that OpenVINO computes otherwise than their file says, written as others.
+
+What is made gives ONNX Runtime's numbers. All of it was seen on OpenVINO 2026.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from openvino import opset13, opset14
+
+from ge_backend.engines.ov.nodes import operators_of, replace, whole
+from ge_backend.engines.ov.recurrent import STATES, count_lengths
+
+__all__ = ["mend_all"]
+
+# Finer ones are taken out, and with them what they cut off.
+LEVELS_OF_8_BITS = 256
+
+
+def mend_all(model: Any) -> None:
+    """Replace, in place, those operators of a model that would give other numbers.
+
+    Raises:
+        Unsupported: one cannot be replaced.
+        RuntimeError: the operators do not fit each other.
+    """
+    for operator in list(operators_of(model)):
+        if operator.get_type_name() in MENDS:
+            MENDS[operator.get_type_name()](operator)
+    model.validate_nodes_and_infer_types()
+
+
+def _product(product: Any) -> None:
+    rows, weights = (port.get_partial_shape() for port in product.input_values())
+    if rows.rank.is_dynamic or weights.rank.is_dynamic or len(weights) == 1:
+        return
+    how = product.get_attributes()
+    along = len(rows) - (2 if how["transpose_a"] else 1)
+    length = weights[len(weights) - (1 if how["transpose_b"] else 2)]
+    if rows[along].is_dynamic and length.is_static:
+        _check_factors(product, len(rows), along, length.get_length())
+
+
+def _check_factors(product: Any, rank: int, along: int, length: int) -> None:
+    """Have a run fail whose rows do not fit the weights that they are multiplied by.
+
+    Where the file leaves it open how long rows are, OpenVINO does not look: of longer ones it
+    leaves the end out, and behind shorter ones it reads whatever lies there. A reshape to the same
+    shape does look, and moves nothing.
+    """
+    shape = [0] * rank  # as it is
+    shape[along] = length
+    checked = opset13.reshape(product.input_value(0), shape, special_zero=True)
+    product.input(0).replace_source_output(checked.output(0))
+
+
+def _tile(tile: Any) -> None:
+    """Broadcast instead: repeated as often as a tensor says, some ranks are filled wrongly."""
+    given, times = tile.input_values()
+    if times.get_node().get_type_name() == "Constant" or given.get_partial_shape().rank.is_dynamic:
+        return
+    rank = len(given.get_partial_shape())
+    times, sizes = opset13.convert(times, "i64"), opset13.shape_of(given, "i64")
+    pairs = opset13.concat([opset13.unsqueeze(one, whole(1)) for one in (times, sizes)], 1)
+    apart = opset13.unsqueeze(given, whole(list(range(0, 2 * rank, 2))))
+    wide = opset13.broadcast(apart, opset13.reshape(pairs, whole([-1]), special_zero=False))
+    joined = opset13.reshape(wide, opset13.multiply(times, sizes), special_zero=False)
+    replace(tile, [joined.output(0)])
+
+
+def _quantised(quantised: Any) -> None:
+    """Cut numbers at the ends of a type of 16 bits before: a ReLU may be no more than that."""
+    if quantised.get_attributes()["levels"] > LEVELS_OF_8_BITS:
+        given, low, high = quantised.input_values()[:3]
+        cut = opset13.minimum(opset13.maximum(given, low), high)
+        quantised.input(0).replace_source_output(cut.output(0))
+
+
+def _max_pool(pool: Any) -> None:
+    """Round sizes up as torch and ONNX do: no window begins behind the end."""
+    how = pool.get_attributes()
+    if how["rounding_type"] == "ceil":
+        made = opset14.max_pool(
+            pool.input_value(0),
+            how["strides"],
+            how.get("dilations", [1] * len(how["kernel"])),
+            how["pads_begin"],
+            how["pads_end"],
+            how["kernel"],
+            "ceil_torch",
+            how["auto_pad"],
+            how.get("index_element_type", "i64"),
+            how.get("axis", 0),
+        )
+        replace(pool, made.outputs()[: len(pool.outputs())])
+
+
+MENDS: Mapping[str, Callable[[Any], None]] = {
+    "MatMul": _product,
+    "Tile": _tile,
+    "FakeQuantize": _quantised,
+    "MaxPool": _max_pool,
+    **dict.fromkeys(STATES, count_lengths),
+}

@@ -1,0 +1,155 @@
+"""A checkpoint's tokenizer for text generation: text to tokens, and tokens to text as they come.
+
+The file is `tokenizer.json`. Templates of chats are the clients' affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from ge_backend.device.failures import reason
+from ge_backend.engines.preprocess.token_bytes import token_bytes
+from ge_backend.errors import InvalidRequest, ModelError
+from ge_backend.tensors import Array
+
+__all__ = ["TextTokenizer", "open_tokenizer"]
+
+HALF = "\ufffd"  # what decoders write for bytes that are no character
+
+
+def open_tokenizer(path: Path) -> TextTokenizer:
+    """Return the tokenizer of a file, which never cuts and never pads.
+
+    Raises:
+        ModelError: the file is none that the library reads.
+    """
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:
+        raise ModelError(f"{path}: not a tokenizer that can be read: {reason(error)}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return TextTokenizer(tokenizer)
+
+
+class TextTokenizer:
+    """A `Tokenizer` of text generation; see there."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(token for token, said in added.items() if said.special)
+
+    def encode(self, text: str, *, special: bool = True) -> Array:
+        """Return int64 [T], with the special tokens that the tokenizer adds by itself if wanted.
+
+        As a batch of one, because other threads go on only while the library encodes batches; and
+        the fast way, which leaves out where each token stands in the text.
+
+        Raises:
+            InvalidRequest: the text cannot be told in its tokens, or is no Unicode.
+        """
+        (encoding,) = _tried(self._tokenizer.encode_batch_fast, [text], special=special)
+        return np.array(encoding.ids, np.int64)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Return how many tokens each text has, without special ones.
+
+        Raises:
+            InvalidRequest: as `encode`.
+        """
+        found = _tried(self._tokenizer.encode_batch_fast, list(texts), special=False)
+        return [len(encoding.ids) for encoding in found]
+
+    def around(self, *, pair: bool) -> int:
+        """Return how many special tokens are put around a text, or around a pair of them."""
+        return int(self._tokenizer.num_special_tokens_to_add(is_pair=pair))
+
+    def beginning(self, text: str, most: int) -> str:
+        """Return as much of a text as has so many tokens, without special ones; whole characters.
+
+        Raises:
+            InvalidRequest: as `encode`.
+        """
+        (encoding,) = _tried(self._tokenizer.encode_batch, [text], special=False)
+        for last in range(min(most, len(encoding.ids)), 0, -1):
+            begun = text[: encoding.offsets[last - 1][1]]
+            # A half of a word, or of a character, may have more tokens alone.
+            if self.lengths([begun])[0] <= most:
+                return begun
+        return ""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text without special tokens."""
+        return str(self._tokenizer.decode([int(token) for token in ids]))
+
+    def token_bytes(self, token: int) -> bytes | None:
+        """Return the bytes of a token that may be a part of a letter; None where not known."""
+        return token_bytes(self._tokenizer, int(token))
+
+    def stream(self, ids: Sequence[int] = (), *, special: bool = False) -> _Stream:
+        """Return a stream whose text goes on behind these tokens; it may have special ones."""
+        left_out = frozenset[int]() if special else self._special
+        return _Stream(self._tokenizer, left_out, [int(token) for token in ids])
+
+
+def _tried(encode: Callable[..., list[Any]], texts: list[str], *, special: bool) -> list[Any]:
+    try:
+        return encode(texts, add_special_tokens=special)
+    except Exception as error:
+        raise InvalidRequest(f"the text cannot be tokenised: {reason(error)}") from error
+
+
+class _Stream:
+    """The library's stream; where its decoder rewrites what was told, it begins anew behind that.
+
+    It decodes all since the latest text with each token. So it never gets those that are no text,
+    of which there are thousands where an end of text ends nothing and is drawn again and again.
+    """
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, left_out: frozenset[int], ids: list[int]
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._left_out = left_out
+        self._skips = bool(left_out)
+        self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=self._skips)
+        self._told, self._untold = ids, list[int]()  # tokens: of the latest text, and behind it
+
+    def step(self, token: int) -> str:
+        """Return the text that is certain now; "" while a character is incomplete."""
+        if token in self._left_out:
+            return ""
+        self._untold.append(int(token))
+        try:
+            text = self._stream.step(self._tokenizer, int(token))
+        except Exception:  # noqa: BLE001 - as above; told apart only by their text
+            self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=self._skips)
+            self._told = []  # with what is untold: a word alone would be without its space
+            text = [self._stream.step(self._tokenizer, one) for one in self._untold][-1]
+        if text:
+            self._told, self._untold = self._untold, []
+        return text or ""
+
+    def rest(self) -> str:
+        """Return the whole characters of tokens that have half of one, which ends with them."""
+        untold, told = self._untold, self._decode(self._told).rstrip(HALF)
+        text = self._decode(self._told + self._untold)
+        rest = text[len(told) :] if text.startswith(told) else self._decode(self._untold)
+        self._told, self._untold = self._told + self._untold, []
+        whole = rest.rstrip(HALF)
+        return whole if whole == rest else whole + HALF * self._real_ends(untold)
+
+    def _real_ends(self, tokens: list[int]) -> int:
+        """Return how many letters at the end of a text are U+FFFD, and not halves of others."""
+        blocks = (token_bytes(self._tokenizer, one) for one in tokens)
+        known = b"".join(block or b"" for block in blocks).decode(errors="ignore")
+        return len(known) - len(known.rstrip(HALF))
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=self._skips))

@@ -1,0 +1,1 @@
+"""What a model's folder says: its configuration, its files, its tensors."""

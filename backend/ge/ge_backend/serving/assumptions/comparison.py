@@ -1,0 +1,171 @@
+"""Runs outside of traffic, and how far two answers of a graph, or of two engines, are apart."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from ge_backend.errors import GeError, GraphFailed
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.arena import aligned
+from ge_backend.executor.protocol.messages import Run
+from ge_backend.model.layout.layout import Layout
+from ge_backend.model.layout.validate import WELL_KNOWN
+from ge_backend.serving.assumptions.made_up import BOUNDS, LEAST_BOUND, Blank, filled_in
+from ge_backend.serving.warmup.warmup import bucket_inputs
+from ge_backend.shapes.buckets.grid import Bucket
+from ge_backend.tensors import DATA_TYPES, Array, DataType, bf16_to_float32
+
+__all__ = ["apart", "difference", "run_once", "run_staged", "sample_of"]
+
+# Outputs that are nowhere larger than this are compared as if they were.
+SMALLEST = 1e-4
+# A tolerance above this one holds for as many of the elements that are no real numbers, too.
+MANY = 0.1
+
+
+class _Output(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dtype(self) -> DataType: ...
+
+
+def run_once(session: Session, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the outputs of one run, in memory of their own.
+
+    Args:
+        session: runs these shapes, and has nothing else in flight.
+        inputs: all of the graph's, none BYTES.
+
+    Raises:
+        GraphFailed: the engine refuses the values or their shapes.
+        GeError: something else went wrong; the session has lost the executor if that was it.
+    """
+    session.reserve(sum(aligned(array.nbytes) for array in inputs.values()))
+    dtypes = {spec.name: spec.dtype.name for spec in session.signature.inputs}
+    refs = []
+    for name, array in inputs.items():
+        ref = session.arena.place(name, dtypes[name], array.shape, array.nbytes)
+        session.arena.view(ref)[...] = array
+        refs.append(ref)
+    return run_staged(session, Run(id=0, graph=0, arena=0, inputs=tuple(refs), outputs=()))
+
+
+def run_staged(session: Session, run: Run) -> dict[str, Array]:
+    """As `run_once`, of tensors that lie in the arena; outputs with a place lie there, too."""
+    try:
+        in_flight = session.in_flight()
+        in_flight.submit(0, replace(run, trial=True))
+        ended = in_flight.receive()
+    except GeError as error:
+        session.lose(error)
+        raise
+    if ended is not None and ended[1].error is not None:
+        raise ended[1].error
+    return {} if ended is None else ended[1].outputs
+
+
+def sample_of(
+    session: Session, layout: Layout, bucket: Bucket
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return values that a graph takes, in which a difference can show, and its answers.
+
+    Both are empty for a graph of texts.
+
+    Raises:
+        GraphFailed: it refuses even zeros and ones.
+        GeError: as `run_once`.
+    """
+    kinds = {item.name: item.made or WELL_KNOWN.get(item.name, "") for item in layout.inputs}
+    dims = {item.name: item.dims for item in layout.inputs}
+    given = bucket_inputs(bucket, layout)
+    if any(item.dtype == "BYTES" for item in given):
+        return {}, {}
+    blanks = [
+        Blank(
+            name=item.name,
+            dtype=DATA_TYPES[item.dtype],
+            shape=item.shape,
+            kind=kinds.get(item.name, "state"),
+            fill=item.fill,
+        )
+        for item in given
+    ]
+    # What has a fixed shape and no rows may be sizes: a large one could take all memory.
+    chosen = [b.name for b in blanks if b.whole and (layout.batched or -1 in dims.get(b.name, ()))]
+    bounds = dict.fromkeys(chosen, LEAST_BOUND)
+    values = functools.partial(filled_in, blanks)
+    inputs = values(bounds)
+    answers = run_once(session, inputs)
+    for name in bounds:
+        for bound in BOUNDS:
+            larger = values({**bounds, name: bound})
+            try:
+                answers = run_once(session, larger)
+            except GraphFailed:
+                continue
+            inputs, bounds[name] = larger, bound
+            break
+    return inputs, answers
+
+
+def difference(
+    expected: Mapping[str, Array], got: Mapping[str, Array], layout: Layout, tolerance: float
+) -> str:
+    """Return how answers differ in the outputs that clients get; "" where they agree.
+
+    Args:
+        expected: outputs by name.
+        got: those of another engine.
+        layout: the graph's.
+        tolerance: of real numbers, as a part of the output's largest one; all else is equal.
+    """
+    return apart(expected, got, layout.outputs, tolerance)[1]
+
+
+def apart(
+    expected: Mapping[str, Array],
+    got: Mapping[str, Array],
+    outputs: Iterable[_Output],
+    tolerance: float,
+) -> tuple[float, str]:
+    """Return the largest difference, as a part of its output's largest number, and a text.
+
+    The difference is infinite where shapes or places of numbers that are not finite differ. The
+    text is "" where all are within the tolerance.
+    """
+    worst, said = 0.0, ""
+    for output in outputs:
+        off, text = _apart(output, expected[output.name], got[output.name], tolerance)
+        worst, said = max(worst, off), said or text
+    return worst, said
+
+
+def _apart(output: _Output, one: Array, other: Array, tolerance: float) -> tuple[float, str]:
+    name = output.name
+    if one.shape != other.shape:
+        return math.inf, f"output {name!r} has the shape {list(other.shape)}, not {list(one.shape)}"
+    if output.dtype.name == "BF16":
+        one, other = bf16_to_float32(one), bf16_to_float32(other)
+    if one.dtype.kind != "f":
+        unequal = int(np.count_nonzero(one != other))
+        off = unequal / max(one.size, 1)
+        most = tolerance if tolerance > MANY else 0.0
+        text = f"output {name!r} differs in {unequal} of {one.size} elements"
+        return off, text if off > most else ""
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one) & np.isfinite(other)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return math.inf, f"output {name!r} is finite in other places"
+    largest = max(float(np.abs(one[finite]).max(initial=0.0)), SMALLEST)
+    off = float(np.abs(one[finite] - other[finite]).max(initial=0.0)) / largest
+    if off > tolerance:
+        return off, f"output {name!r} differs by {off:.2g} of its largest number"
+    return off, ""

@@ -1,0 +1,48 @@
+"""What a configuration leaves out, filled in with what holds of the graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ge_backend.executor.client.session import Session
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.layout.auto_complete import completed
+from ge_backend.serving.assumptions.findings import found
+from ge_backend.serving.assumptions.served import served
+from ge_backend.serving.warmup.store import Store
+
+__all__ = ["whole_document"]
+
+
+def whole_document(
+    document: Mapping[str, Any], given: ModelConfig, session: Session, store: Store
+) -> dict[str, Any]:
+    """Return the configuration, completed from the graph as it runs.
+
+    Rows are batched, and lengths padded, where that was found to change no answer; what the
+    configuration says of either is kept.
+
+    Raises:
+        ConfigError: as `layout.auto_complete.completed`; or it contradicts the graph.
+    """
+    if given.inputs and given.outputs:
+        return dict(document)
+    chosen = not given.max_batch_size and "max_batch_size" not in document
+    batched = None if chosen else given.max_batch_size > 0
+    findings = found(given, session, store, batched=batched)
+    signature, fixed = findings.signature, session.fixed_shapes
+    whole = completed(document, given, signature, fixed)
+    if findings.lengths is None:
+        return whole
+    config = ModelConfig.read(
+        whole, directory=given.directory, version=given.version, environment=os.environ
+    )
+    judged = served(config, session, store, findings)
+    if chosen and config.max_batch_size and (judged.fails("rows") or judged.fails("states")):
+        return completed(document, given, signature, fixed, apart=False)
+    if not given.inputs and (judged.fails("padding") or not judged.layout.axes):
+        for block in whole["input"]:
+            block.pop("allow_ragged_batch", None)
+    return whole

@@ -1,0 +1,251 @@
+"""Whether the engine computes what the file says: its answers beside another engine's.
+
+OpenVINO reads files that another engine is made for, and computes some of them otherwise: rows that
+are shorter than others, or what is far along an axis. So both engines answer the same inputs: one
+row and several unequal ones, short and beyond 256 positions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported
+from ge_backend.executor.client.session import Session
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.files.onnx_file import onnx_operators
+from ge_backend.model.layout.validate import WELL_KNOWN
+from ge_backend.serving.assumptions.comparison import apart, run_once
+from ge_backend.serving.assumptions.findings import trial_of
+from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.lengths import Lengths
+from ge_backend.serving.assumptions.served import Served
+from ge_backend.serving.assumptions.trial import Trial, Untestable
+from ge_backend.serving.warmup.measure import fingerprint
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.tensors import Array, TensorSpec
+
+__all__ = ["COMPARED_WITH", "Reference", "check_engine", "with_engine_verdict", "wrong_answers"]
+
+log = logging.getLogger(__name__)
+
+# Who answers as the file says, by the engine that is tested and how the file's name ends.
+COMPARED_WITH: Mapping[tuple[str, str], str] = {("openvino", ".onnx"): "onnxruntime"}
+# By how much answers may differ, as a part of an output's largest number: in FP32, in BF16, and
+# where numbers are quantised, which a small difference on the way moves by a whole step.
+CLOSE, ROUGH, STEPS = 1e-2, 0.1, 0.25
+QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"})
+# Of `lengths.SCALES` the first whose sizes are beyond 256: BF16 tells no numbers apart there that
+# are next to each other.
+FAR = 3
+LARGE = 1000
+HOW = "one row and unequal rows, short and beyond 256, beside {}"
+
+# Returns a model's graph on the engine of this name, whatever its configuration names.
+Reference: TypeAlias = Callable[[str], Session]
+
+
+def with_engine_verdict(
+    config: ModelConfig, session: Session, store: Store, judged: Served, reference: Reference
+) -> Served:
+    """Return what was found out, with the verdict on the engine where another one can be asked.
+
+    Args:
+        config: complete.
+        session: with its graph, and nothing else in flight.
+        store: keeps the verdict.
+        judged: what was found out before.
+        reference: opens the graph on another engine; closed here.
+    """
+    name = _other(session)
+    if not name:
+        return judged
+    lengths = judged.findings.lengths
+    key = kept_key(config, session, "engine", judged.layout, lengths, *_releases(session, name))
+    kept = store.findings(key)
+    if kept is not None:
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+            return replace(judged, verdicts=(*judged.verdicts, Verdict.of_json(kept)))
+    verdict = _tested(config, session, judged, name, reference)
+    log.info("%s", verdict.line())
+    store.keep_findings(key, verdict.as_json())
+    return replace(judged, verdicts=(*judged.verdicts, verdict))
+
+
+def wrong_answers(judged: Served) -> str:
+    """Return how the engine's answers are others than the file says; "" where they are not."""
+    found = (v for v in judged.verdicts if v.assumption == "engine" and not v.holds)
+    return next((f"{verdict.figure} ({verdict.tested})" for verdict in found), "")
+
+
+def check_engine(config: ModelConfig, session: Session, judged: Served) -> None:
+    """See that the engine computes what the file says.
+
+    Raises:
+        Unsupported: it answers otherwise than the engine that the file is made for.
+    """
+    wrong, name = wrong_answers(judged), _other(session)
+    if wrong:
+        raise Unsupported(
+            f"{session.source.path}: {session.engine} in precision {config.precision!r} answers "
+            f"otherwise than {name}: {wrong}; set the parameter 'engine' to {name!r}, with "
+            "precision 'origin', or 'assume' to 'engine' to serve it so"
+        )
+
+
+def _other(session: Session) -> str:
+    """Return the engine that answers as the file says, where another one computes it; "" else."""
+    return COMPARED_WITH.get((session.engine, Path(session.source.path).suffix), "")
+
+
+def _releases(session: Session, name: str) -> list[str]:
+    """Return which releases of both engines are installed; with newer ones it is tested anew."""
+    specs = map(find_spec, (session.engine, name))
+    return [fingerprint(Path(spec.origin)) if spec and spec.origin else "" for spec in specs]
+
+
+def _tested(
+    config: ModelConfig, session: Session, judged: Served, name: str, reference: Reference
+) -> Verdict:
+    lengths = judged.findings.lengths
+    verdict = Verdict(assumption="engine", tested="", figure="", verdict=NOT_TESTED)
+    if "engine" in config.assume:
+        return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
+    if lengths is None:
+        return replace(verdict, tested=next((v.tested for v in judged.verdicts), ""))
+    trial = trial_of(config, session, judged.findings.signature)
+    trial.bounds.update(judged.findings.bounds)
+    names = {output.name for output in judged.layout.outputs}
+    compared = Compared(
+        trial=trial,
+        lengths=lengths,
+        outputs=tuple(one for one in judged.findings.signature.outputs if one.name in names),
+        counted=_counted(config, lengths),
+        tolerance=_tolerance(config, session),
+    )
+    try:
+        return compared.verdict(name, reference)
+    except Untestable as error:
+        return replace(verdict, tested=str(error))
+
+
+def _counted(config: ModelConfig, lengths: Lengths) -> dict[str, tuple[str, str]]:
+    """Return by input that says what of a row is real how it does, and along which axis."""
+    found = {}
+    for spec in lengths.inputs:
+        how, _, axis = config.generate.get(spec.name, WELL_KNOWN.get(spec.name, "")).partition(":")
+        own = next((name for name in spec.axes if name in lengths.names), "")
+        axis = axis or own or next(iter(lengths.names), "")
+        if how in ("mask", "lengths") and axis:
+            found[spec.name] = how, axis
+    return found
+
+
+def _tolerance(config: ModelConfig, session: Session) -> float:
+    try:
+        if onnx_operators(Path(session.source.path)) & QUANTISED:
+            return STEPS
+    except ModelError:
+        return STEPS
+    return CLOSE if config.precision == "origin" else ROUGH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What is compared.
+
+    Attributes:
+        trial: of the graph on the engine that is tested.
+        lengths: at which it runs.
+        outputs: those that clients get.
+        counted: inputs that say what of a row is real: a `mask`, or its `lengths` along an axis.
+        tolerance: of real numbers, as a part of an output's largest one.
+    """
+
+    trial: Trial
+    lengths: Lengths
+    outputs: tuple[TensorSpec, ...]
+    counted: Mapping[str, tuple[str, str]]
+    tolerance: float
+
+    def verdict(self, name: str, reference: Reference) -> Verdict:
+        """Return whether the engine answers as one of this name does.
+
+        Raises:
+            Untestable: there is no such engine, or the two take no input in common.
+        """
+        try:
+            other = reference(name)
+        except GeError as error:
+            raise Untestable(f"there is no {name} to compare with: {error}") from error
+        worst, said, common = 0.0, "", 0
+        with contextlib.closing(other):
+            for inputs in self.inputs():
+                expected = _answers(other, inputs)
+                found = None if expected is None else self.trial.run_on(inputs)
+                if expected is None or found is None:
+                    continue
+                common += 1
+                off, text = apart(expected, found, self.outputs, self.tolerance)
+                worst, said = max(worst, off), said or text
+        if not common:
+            raise Untestable(f"{name} takes none of the made-up inputs")
+        return Verdict(
+            assumption="engine",
+            tested=HOW.format(name),
+            figure=said or f"{worst:.1g}",
+            verdict=FAILS if said else HOLDS,
+            consequence=f"it answers otherwise than {name}" if said else "",
+        )
+
+    def inputs(self) -> Iterator[dict[str, Array]]:
+        """Yield made-up values of several shapes, with rows of unequal lengths.
+
+        Of long rows whole numbers that clients choose are once large, too, one input after the
+        other: they may be positions. A table of fewer rows refuses them.
+        """
+        far = replace(self.lengths, scale=max(self.lengths.scale, FAR))
+        yield self._values(self.lengths, 1, 0)
+        yield self._values(self.lengths, 3, 1)
+        yield self._values(far, 1, 1)
+        bounds = self.trial.bounds
+        for name in (None, *bounds):
+            self.trial.bounds = bounds if name is None else {**bounds, name: LARGE}
+            yield self._values(far, 2, 2)
+        self.trial.bounds = bounds
+
+    def _values(self, lengths: Lengths, rows: int, first: int) -> dict[str, Array]:
+        sizes = lengths.sizes(rows, first)
+        values = self.trial.values(lengths.shapes(sizes), seed=rows)
+        return {**values, **self._real(values, sizes)}
+
+    def _real(self, values: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Array]:
+        """Return masks and lengths of rows of which each is shorter than the one before."""
+        made = {}
+        rows = sizes.get(self.lengths.batch, 1)
+        for name, (kind, axis) in self.counted.items():
+            size = sizes.get(axis, 0)
+            real = np.array([max(1, size - at * size // rows) for at in range(rows)])
+            value, shape = real, values[name].shape
+            if kind == "mask":
+                value = np.arange(size) < real[:, np.newaxis]
+            if size and value.size == values[name].size:
+                made[name] = value.astype(values[name].dtype).reshape(shape)
+        return made
+
+
+def _answers(session: Session, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+    try:
+        return run_once(session, inputs)
+    except GraphFailed:
+        return None
+    except GeError as error:
+        raise Untestable(str(error)) from error

@@ -1,0 +1,243 @@
+"""What is found out about a graph, whatever is served of it: its axes, and its outputs' sizes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ge_backend.executor.client.session import Session
+from ge_backend.model.config.declared import Declared
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.layout.sequence_tensors import placed_states
+from ge_backend.model.layout.validate import with_axes
+from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.lengths import SCALES, Lengths, fixed_sizes, found_lengths
+from ge_backend.serving.assumptions.output_sizes import SeenRun, fitted
+from ge_backend.serving.assumptions.trial import Trial, Untestable
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.tensors import Signature, TensorSpec
+
+__all__ = ["Findings", "found", "trial_of"]
+
+log = logging.getLogger(__name__)
+
+# Of the sizes that lengths are tried at, so many steps up is much larger.
+LARGER = 2
+HOW = "runs with a size of its own for each axis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """A graph as it was found to be.
+
+    Attributes:
+        signature: its tensors, named and sized as it runs; as the file has them where nothing could
+            be found out.
+        lengths: how sizes are chosen at which it runs; None where none is known.
+        bounds: by input of whole numbers, what they are below in runs with made-up values.
+        verdicts: of `axes` and `outputs`.
+    """
+
+    signature: Signature
+    lengths: Lengths | None = None
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    verdicts: tuple[Verdict, ...] = ()
+
+
+def found(config: ModelConfig, session: Session, store: Store, *, batched: bool | None) -> Findings:
+    """Return what is found out about a graph, or was at an earlier start.
+
+    Args:
+        config: the model's, complete or not.
+        session: with its graph, and nothing else in flight.
+        store: keeps what is found.
+        batched: whether tensors begin with a batch; None where that is to be found out, too.
+    """
+    signature = session.signature
+    if not signature.inputs:
+        signature = Declared.of(config).signature
+    reason = _untestable(config, session, signature)
+    if reason:
+        end = TAKEN if "axes" in config.assume else NOT_TESTED
+        both = (_verdict(name, end, tested=reason) for name in ("axes", "outputs"))
+        return Findings(signature=session.signature, verdicts=tuple(both))
+    key = _key(config, session, batched=batched)
+    known = store.findings(key)
+    if known is not None:
+        try:
+            return _of_json(known, signature)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.warning("findings of an earlier start are not used: %r", error)
+    findings = _found(config, session, with_axes(signature, config), batched=batched)
+    store.keep_findings(key, _as_json(findings))
+    if batched is None and findings.lengths is not None:
+        asked = bool(findings.lengths.batch)
+        store.keep_findings(_key(config, session, batched=asked), _as_json(findings))
+    for verdict in findings.verdicts:
+        if not verdict.holds:
+            log.info("%s", verdict.line())
+    return findings
+
+
+def trial_of(config: ModelConfig, session: Session, signature: Signature) -> Trial:
+    """Return what runs a graph on made-up values."""
+    made = {name: how.partition(":") for name, how in config.generate.items()}
+    return Trial(
+        session,
+        signature.inputs,
+        kinds={name: how for name, (how, _, _) in made.items()},
+        numbers={name: float(text) for name, (how, _, text) in made.items() if how == "number"},
+    )
+
+
+def _untestable(config: ModelConfig, session: Session, signature: Signature) -> str:
+    """Return why a graph's axes are not looked for; "" where they are."""
+    free = any(-1 in spec.dims for spec in signature.inputs)
+    reasons: tuple[tuple[bool, str], ...] = (
+        ("axes" in config.assume, "the parameter 'assume' names it"),
+        (config.placement.kind == "null", "the device computes nothing"),
+        (session.static_shapes or bool(session.fixed_shapes), "only prepared shapes run"),
+        (config.concatenate, "inputs are concatenated"),
+        (any(spec.dtype.name == "BYTES" for spec in signature.inputs), "it takes texts"),
+        (not free, "every size is fixed"),
+    )
+    return next((text for so, text in reasons if so), "")
+
+
+def _key(config: ModelConfig, session: Session, *, batched: bool | None) -> list[str]:
+    signature = session.signature
+    silent = () if signature.inputs else (*config.inputs, *config.outputs)
+    fixed = fixed_sizes(signature.inputs, config.inputs, batched=bool(config.max_batch_size))
+    states = () if config.sequence is None else config.sequence.states
+    given = [sorted(each.items()) for each in (config.axes, config.generate)]
+    return kept_key(config, session, "axes", batched, given, states, silent, fixed)
+
+
+def _found(
+    config: ModelConfig, session: Session, signature: Signature, *, batched: bool | None
+) -> Findings:
+    trial = trial_of(config, session, signature)
+    try:
+        states = {state.input: state.axis for state in placed_states(config, signature)}
+        lengths = found_lengths(
+            trial,
+            signature,
+            batched=batched,
+            given=config.axes.keys(),
+            fixed=fixed_sizes(signature.inputs, config.inputs, batched=bool(config.max_batch_size)),
+            states=states,
+        )
+        if lengths is None:
+            raise Untestable("the graph takes no made-up input")
+        seen = _seen(trial, lengths)
+    except Untestable as error:
+        verdicts = [_verdict(name, NOT_TESTED, tested=str(error)) for name in ("axes", "outputs")]
+        return Findings(signature=signature, verdicts=tuple(verdicts))
+    known = fitted(signature, lengths, seen, config.axes.keys())
+    verdicts = [
+        _compared("axes", signature.inputs, known.inputs),
+        _compared("outputs", signature.outputs, known.outputs),
+    ]
+    return Findings(signature=known, lengths=lengths, bounds=trial.bounds, verdicts=tuple(verdicts))
+
+
+def _seen(trial: Trial, lengths: Lengths) -> list[SeenRun]:
+    """Return runs at some sizes of every axis, the last ones larger; of those that the graph takes.
+
+    What is divided by a stride is one and the same for small sizes.
+    """
+    larger = replace(lengths, scale=min(lengths.scale + LARGER, len(SCALES) - 1))
+    seen: list[SeenRun] = []
+    for known, rows, first in ((lengths, 2, 0), (lengths, 3, 1), (larger, 1, 0)):
+        sizes = known.sizes(rows, first)
+        try:
+            outputs = trial.run(known.shapes(sizes))
+        except Untestable:
+            if not seen:
+                raise
+            break
+        if outputs is not None:
+            shapes = {name: array.shape for name, array in outputs.items()}
+            seen.append(SeenRun(sizes=sizes, shapes=shapes))
+    return seen
+
+
+def _compared(name: str, said: tuple[TensorSpec, ...], known: tuple[TensorSpec, ...]) -> Verdict:
+    """Return the verdict on what the file says of tensors, by what is known of them."""
+    others = [
+        f"{new.name!r} is {new.describe()}, not {old.describe()}"
+        for old, new in zip(said, known, strict=True)
+        if not _alike(old, new)
+    ]
+    if not others:
+        return _verdict(name, HOLDS)
+    return _verdict(name, FAILS, consequence=f"served as it runs: {'; '.join(others)}")
+
+
+def _alike(old: TensorSpec, new: TensorSpec) -> bool:
+    """Whether the file says as much: an axis that it gives no name may have its own."""
+    own = tuple(f"{new.name}.{at}" for at in range(len(new.dims)))
+    return old.dims == new.dims and all(
+        one == other or (one in ("", "?") and other == alone)
+        for one, other, alone in zip(old.axes, new.axes, own, strict=True)
+    )
+
+
+def _verdict(name: str, verdict: str, *, tested: str = HOW, consequence: str = "") -> Verdict:
+    return Verdict(
+        assumption=name, tested=tested, figure="", verdict=verdict, consequence=consequence
+    )
+
+
+def _as_json(findings: Findings) -> dict[str, object]:
+    signature, lengths = findings.signature, findings.lengths
+    specs = (*signature.inputs, *signature.outputs)
+    return {
+        "tensors": {spec.name: [list(spec.dims), list(spec.axes)] for spec in specs},
+        "limits": dict(signature.axis_limits),
+        "least": dict(signature.axis_least),
+        "lengths": None
+        if lengths is None
+        else {
+            "batch": lengths.batch,
+            "sums": dict(lengths.sums),
+            "scale": lengths.scale,
+            "fixed": dict(lengths.fixed),
+        },
+        "bounds": dict(findings.bounds),
+        "verdicts": [verdict.as_json() for verdict in findings.verdicts],
+    }
+
+
+def _of_json(document: Any, signature: Signature) -> Findings:
+    def known(spec: TensorSpec) -> TensorSpec:
+        dims, axes = document["tensors"][spec.name]
+        return replace(spec, dims=tuple(map(int, dims)), axes=tuple(map(str, axes)))
+
+    lengths = document["lengths"]
+    signature = replace(
+        signature,
+        inputs=tuple(map(known, signature.inputs)),
+        outputs=tuple(map(known, signature.outputs)),
+        axis_limits={str(name): int(size) for name, size in document["limits"].items()},
+        axis_least={str(name): int(size) for name, size in document["least"].items()},
+    )
+    return Findings(
+        signature=signature,
+        lengths=None
+        if lengths is None
+        else Lengths(
+            inputs=signature.inputs,
+            batch=str(lengths["batch"]),
+            sums={str(total): tuple(parts) for total, parts in lengths["sums"].items()},
+            scale=int(lengths["scale"]),
+            limits=signature.axis_limits,
+            least=signature.axis_least,
+            fixed={str(name): int(size) for name, size in lengths["fixed"].items()},
+        ),
+        bounds={str(name): int(bound) for name, bound in document["bounds"].items()},
+        verdicts=tuple(map(Verdict.of_json, document["verdicts"])),
+    )

@@ -1,0 +1,35 @@
+"""What findings depend on: they are kept under it, so that a second start finds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ge_backend.executor.client.session import Session
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.files.model_file import model_files
+from ge_backend.serving.warmup.measure import fingerprint
+
+__all__ = ["kept_key"]
+
+# Findings of another way to test are not used.
+RULE = "tested 2"
+
+
+def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
+    """Return everything that findings about a graph depend on.
+
+    Args:
+        config: the model's; what it says of tensors the caller adds.
+        session: with the engine that was tested.
+        more: whatever else they depend on.
+    """
+    source = session.source
+    return [
+        *map(fingerprint, model_files(Path(source.path))),
+        source.precision,
+        session.engine,
+        str(source.options),
+        str(sorted(config.assume)),
+        *map(str, more),
+        RULE,
+    ]

@@ -1,0 +1,256 @@
+"""A model as it is served: its layout, by what was found out about its graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ge_backend.errors import ConfigError, GeError, ModelError
+from ge_backend.executor.client.session import Session
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.config.written import says_ragged
+from ge_backend.model.files.onnx_file import onnx_operators
+from ge_backend.model.layout.layout import InputLayout, Layout, build_layout
+from ge_backend.serving.assumptions.findings import Findings, found, trial_of
+from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.lengths import Lengths
+from ge_backend.serving.assumptions.padding import padding_verdict
+from ge_backend.serving.assumptions.rows import rows_verdict, states_verdict
+from ge_backend.serving.assumptions.trial import Untestable
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import NOT_TESTED, TAKEN, Verdict
+
+__all__ = ["Served", "check_declared", "served"]
+
+log = logging.getLogger(__name__)
+
+# By how much answers may differ, as a part of an output's largest number: in FP32, in 16 bits, and
+# where numbers are quantised by the largest of a run, so that rows touch each other.
+EXACT, HALF, ROUGH = 2e-3, 3e-2, 0.15
+# Files that say what they are computed in, and are in FP32 by habit.
+FILES = (".onnx", ".xml", ".pt2", ".pt")
+QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A layout, the verdicts that it rests on, and what is known of the graph."""
+
+    layout: Layout
+    verdicts: tuple[Verdict, ...]
+    findings: Findings
+
+    def fails(self, assumption: str) -> bool:
+        """Whether an assumption was found to be wrong."""
+        return any(v.assumption == assumption and not v.holds for v in self.verdicts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What a layout is changed by.
+
+    Attributes:
+        unpadded: axes that must not be padded.
+        masks: what is in padding of these inputs, as stored, and where there is something.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    unpadded: tuple[str, ...] = ()
+    masks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def served(
+    config: ModelConfig, session: Session, store: Store, findings: Findings | None = None
+) -> Served:
+    """Return how a model is served, by what its configuration says and what its graph does.
+
+    Args:
+        config: complete.
+        session: with its graph, and nothing else in flight.
+        store: keeps what is found.
+        findings: of the graph, where they are known.
+
+    Raises:
+        ConfigError: configuration and graph contradict each other.
+    """
+    batched = config.max_batch_size > 0
+    known = findings or found(config, session, store, batched=batched)
+    layout = _layout(config, session, known)
+    wanted = _wanted(config, layout)
+    if not wanted:
+        return Served(layout=layout, verdicts=known.verdicts, findings=known)
+    if known.lengths is None:
+        judged = _judged(config, session, known, layout)
+    else:
+        judged = _remembered(config, session, store, known, layout)
+    for verdict in judged.verdicts:
+        if not verdict.holds:
+            log.warning("%s", verdict.line())
+    if judged.unpadded:
+        layout = _layout(config, session, known, judged.unpadded)
+    return Served(
+        layout=replace(
+            layout,
+            alone=any(v.assumption in ("rows", "states") and not v.holds for v in judged.verdicts),
+            inputs=tuple(_masked(item, judged) for item in layout.inputs),
+        ),
+        verdicts=(*known.verdicts, *judged.verdicts),
+        findings=known,
+    )
+
+
+def check_declared(config: ModelConfig, judged: Served) -> None:
+    """See that what config.pbtxt itself says of padding is true.
+
+    Raises:
+        ConfigError: it says that padding is harmless, and it changes answers.
+    """
+    wrong = next((v for v in judged.verdicts if v.assumption == "padding" and not v.holds), None)
+    if wrong is not None and _declared_ragged(config.directory.parent / "config.pbtxt"):
+        raise ConfigError(
+            f"allow_ragged_batch says that padding is harmless, and it changes answers: "
+            f"{wrong.figure} ({wrong.tested}); remove it, so that only requests of equal lengths "
+            "are batched, or say what is padded with 'pad.<input>'; the parameter "
+            "'assume: padding' serves it all the same"
+        )
+
+
+def _declared_ragged(file: Path) -> bool:
+    try:
+        return says_ragged(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _layout(
+    config: ModelConfig, session: Session, known: Findings, unpadded: Collection[str] = ()
+) -> Layout:
+    layout = build_layout(
+        config,
+        known.signature,
+        static_shapes=session.static_shapes,
+        fixed_shapes=session.fixed_shapes,
+        unpadded=unpadded,
+        proven=known.lengths is not None,
+    )
+    if known.lengths is None or not (known.lengths.sums or known.lengths.scale):
+        return layout
+    sizes = known.lengths.sizes(1)
+    return replace(layout, modest={name: sizes[name] for name in layout.matched if name in sizes})
+
+
+def _masked(item: InputLayout, judged: _Judged) -> InputLayout:
+    if item.name not in judged.masks:
+        return item
+    fill, real = judged.masks[item.name]
+    return replace(item, fill=fill, real=real)
+
+
+def _wanted(config: ModelConfig, layout: Layout) -> list[str]:
+    """Return what serving rests on, besides the axes and the outputs."""
+    if layout.concatenated:
+        return []
+    joined = config.max_batch_size > 1
+    asked = {"rows": joined, "states": joined and layout.states, "padding": layout.axes}
+    return [name for name, so in asked.items() if so]
+
+
+def _remembered(
+    config: ModelConfig, session: Session, store: Store, known: Findings, layout: Layout
+) -> _Judged:
+    key = kept_key(config, session, "served", layout, sorted(config.pad), known.lengths)
+    kept = store.findings(key)
+    if kept is not None:
+        try:
+            return _of_json(kept)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            log.warning("findings of an earlier start are not used: %r", error)
+    judged = _judged(config, session, known, layout)
+    store.keep_findings(key, _as_json(judged))
+    return judged
+
+
+def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layout) -> _Judged:
+    trial = trial_of(config, session, known.signature)
+    trial.bounds.update(known.bounds)
+    tolerance = _tolerance(config, session, layout)
+    judged = _Judged(verdicts=())
+
+    def padding(lengths: Lengths) -> Verdict:
+        nonlocal judged
+        verdict, meant, unpadded = padding_verdict(trial, lengths, layout, config.pad, tolerance)
+        masks = {
+            new.name: (new.fill, new.real)
+            for old, new in zip(layout.inputs, meant.inputs, strict=True)
+            if old != new
+        }
+        judged = replace(judged, unpadded=unpadded, masks=masks)
+        return verdict
+
+    def rows(lengths: Lengths) -> Verdict:
+        names = {output.name for output in layout.outputs}
+        outputs = [spec for spec in known.signature.outputs if spec.name in names]
+        return rows_verdict(trial, lengths, outputs, tolerance)
+
+    def states(lengths: Lengths) -> Verdict:
+        return states_verdict(trial, lengths, known.signature.outputs, tolerance, layout.states)
+
+    tests: Mapping[str, Callable[[Lengths], Verdict]]
+    tests = {"rows": rows, "states": states, "padding": padding}
+    for name in _wanted(config, layout):
+        verdict = _tested(name, tests[name], config, known)
+        judged = replace(judged, verdicts=(*judged.verdicts, verdict))
+    return judged
+
+
+def _tested(
+    name: str,
+    test: Callable[[Lengths], Verdict],
+    config: ModelConfig,
+    known: Findings,
+) -> Verdict:
+    lengths = known.lengths
+    verdict = Verdict(assumption=name, tested="", figure="", verdict=NOT_TESTED)
+    if name in config.assume:
+        return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
+    if lengths is None:
+        return replace(verdict, tested=known.verdicts[0].tested if known.verdicts else "")
+    if config.max_batch_size and not lengths.batch:
+        return replace(verdict, tested="inputs do not begin with rows")
+    try:
+        return test(lengths)
+    except (GeError, Untestable) as error:
+        return replace(verdict, tested=str(error))
+
+
+def _tolerance(config: ModelConfig, session: Session, layout: Layout) -> float:
+    path = Path(session.source.path)
+    if path.suffix == ".onnx":
+        try:
+            if onnx_operators(path) & QUANTISED:
+                return ROUGH
+        except ModelError:
+            return ROUGH
+    half = any(output.dtype.name in ("FP16", "BF16") for output in layout.outputs)
+    exact = config.precision == "fp32" or (config.precision == "origin" and path.suffix in FILES)
+    return EXACT if exact and not half else HALF
+
+
+def _as_json(judged: _Judged) -> dict[str, object]:
+    return {
+        "verdicts": [verdict.as_json() for verdict in judged.verdicts],
+        "unpadded": list(judged.unpadded),
+        "masks": {name: list(values) for name, values in judged.masks.items()},
+    }
+
+
+def _of_json(document: Any) -> _Judged:
+    masks = {str(name): (float(a), float(b)) for name, (a, b) in document["masks"].items()}
+    return _Judged(
+        verdicts=tuple(map(Verdict.of_json, document["verdicts"])),
+        unpadded=tuple(map(str, document["unpadded"])),
+        masks=masks,
+    )

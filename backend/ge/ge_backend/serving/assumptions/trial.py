@@ -1,0 +1,132 @@
+"""A graph that is tried outside of traffic: few runs, each one once, in a bounded time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from ge_backend.errors import GeError, GraphFailed
+from ge_backend.executor.client.session import Session
+from ge_backend.model.layout.validate import WELL_KNOWN
+from ge_backend.serving.assumptions.comparison import run_once
+from ge_backend.serving.assumptions.made_up import LEAST_BOUND, Blank, filled_in
+from ge_backend.tensors import Array, Shape, TensorSpec
+
+__all__ = ["Trial", "Untestable"]
+
+BUDGET_S = 2.0
+# A made-up batch is not larger, so that no graph takes all memory for it.
+MOST_BYTES = 16 << 20
+# What ids are below, once the graph is known to run: as many rows as any table of use has.
+BOUND = 64
+
+
+class Untestable(Exception):
+    """Nothing can be found out, and why; caught where the verdict is made."""
+
+
+class Trial:
+    """Runs a graph on made-up values.
+
+    Args:
+        session: runs any shape, and has nothing else in flight.
+        specs: the graph's inputs, none of texts.
+        kinds: by input, what it holds, as `InputLayout.made`; others are what clients choose.
+        numbers: by input of the kind `number`, that number.
+
+    Attributes:
+        bounds: by input of whole numbers that clients choose, what they are below.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        specs: tuple[TensorSpec, ...],
+        kinds: Mapping[str, str],
+        numbers: Mapping[str, float],
+    ) -> None:
+        self.session = session
+        self._specs = specs
+        self._kinds = kinds
+        self._numbers = numbers
+        self._ends_s = time.monotonic() + BUDGET_S
+        self._longest_s = 0.0
+        self._known: dict[tuple[object, ...], dict[str, Array] | None] = {}
+        self.bounds = {
+            blank.name: LEAST_BOUND
+            for blank in self._blanks({spec.name: () for spec in specs})
+            if blank.whole
+        }
+
+    def values(
+        self, shapes: Mapping[str, Shape], seed: int = 0, scale: float = 1.0
+    ) -> dict[str, Array]:
+        """Return a value for each input, of these shapes; the same ones at every call.
+
+        Real numbers are multiplied by `scale`.
+        """
+        values = filled_in(self._blanks(shapes), self.bounds, seed)
+        if scale != 1:
+            for name, array in values.items():
+                if array.dtype.kind == "f":
+                    values[name] = (scale * array).astype(array.dtype)
+        return values
+
+    def raise_bounds(self, shapes: Mapping[str, Shape]) -> None:
+        """Let ids be as different as the graph takes them in these shapes, in which it runs."""
+        least = self.bounds
+        self.bounds = dict.fromkeys(least, BOUND)
+        if not least or self.run(shapes) is not None:
+            return
+        self.bounds = dict(least)
+        for name in least if len(least) > 1 else ():
+            self.bounds[name] = BOUND
+            if self.run(shapes) is None:
+                self.bounds[name] = least[name]
+
+    def run(self, shapes: Mapping[str, Shape]) -> dict[str, Array] | None:
+        """Return the outputs for made-up values of these shapes; None where the graph refuses them.
+
+        Raises:
+            Untestable: its time is used up, or the executor is.
+        """
+        key = (*sorted(shapes.items()), *sorted(self.bounds.items()))
+        if key not in self._known:
+            self._known[key] = self.run_on(self.values(shapes))
+        return self._known[key]
+
+    def run_on(self, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+        """As `run`, on values of the caller's."""
+        self.spend()
+        if sum(array.nbytes for array in inputs.values()) > MOST_BYTES:
+            return None
+        began_s = time.monotonic()
+        try:
+            return run_once(self.session, inputs)
+        except GraphFailed:
+            return None
+        except GeError as error:
+            raise Untestable(str(error)) from error
+        finally:
+            self._longest_s = max(self._longest_s, time.monotonic() - began_s)
+
+    def spend(self) -> None:
+        """See that there is time left for a run as long as the longest.
+
+        Raises:
+            Untestable: there is none.
+        """
+        if time.monotonic() + self._longest_s > self._ends_s:
+            raise Untestable(f"not done within {BUDGET_S:g} s")
+
+    def _blanks(self, shapes: Mapping[str, Shape]) -> list[Blank]:
+        return [
+            Blank(
+                name=spec.name,
+                dtype=spec.dtype,
+                shape=shapes[spec.name],
+                kind=self._kinds.get(spec.name, WELL_KNOWN.get(spec.name, "")),
+                fill=self._numbers.get(spec.name, 0.0),
+            )
+            for spec in self._specs
+        ]

@@ -1,0 +1,435 @@
+"""A batch's way: plan, stage, submit, split; replies come out as their requests are complete."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import operator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, StateLost
+from ge_backend.executor.client.in_flight import RunResult
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.arena import aligned
+from ge_backend.executor.protocol.messages import Done, Run, TensorMemory
+from ge_backend.metrics import Recorder
+from ge_backend.model.layout.layout import Layout
+from ge_backend.serving.batching.blame import about_shapes, blamed
+from ge_backend.serving.batching.concatenate import alone, as_it_came, each_alone, one_run
+from ge_backend.serving.batching.device_tensor import BatchRetention
+from ge_backend.serving.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
+from ge_backend.serving.batching.progress import Progress, Reply
+from ge_backend.serving.batching.request import Request
+from ge_backend.serving.batching.split import refused_requests, split
+from ge_backend.serving.batching.stage import deadline_of, stage, sub_batch_shapes
+from ge_backend.serving.fleet.fleet import FinishedRun, Fleet
+from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
+from ge_backend.shapes.buckets.costs import CostModel
+from ge_backend.shapes.traffic.histogram import rounded_up
+from ge_backend.shapes.traffic.traffic import Traffic
+from ge_backend.tensors import Shape
+
+__all__ = ["Pipeline"]
+
+log = logging.getLogger(__name__)
+
+# Leading binary digits of the sizes that rows are counted under: two bins per power of two.
+COUNTED_DIGITS = 2
+# The most of an arena that a run is given for outputs whose shapes it alone knows.
+MOST_SPILL_BYTES = 1 << 20
+# Where executors have died over so many requests of a batch, each alone, it is no request's doing:
+# the others are not tried, as each would take an executor's start.
+MOST_KILLERS = 3
+# Sizes without a bucket that get a line in the log, each one once.
+MAX_LOGGED = 64
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Runs batches of one model, one batch at a time.
+
+    Attributes:
+        fleet, costs: changed between two batches only, and only through `hand_over`.
+        traffic: counts the sizes of what comes, and what no bucket covers.
+        free_at_ns: when the last batch was expected to end, CLOCK_MONOTONIC; infinite where
+            nothing says what it costs.
+    """
+
+    layout: Layout
+    fleet: Fleet
+    costs: CostModel
+    policy: Policy
+    recorder: Recorder
+    traffic: Traffic
+    free_at_ns: float = field(init=False, default=0.0)
+    _owner: str = field(init=False, default="")
+    _spill_bytes: int = field(init=False, default=0)
+    _most_rows: int = field(init=False, default=0)  # of requests' runs that the graph has done
+    _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
+    _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
+    _logged: set[Shape] = field(init=False, default_factory=set)
+
+    def hand_over(self, fleet: Fleet, costs: CostModel) -> None:
+        """Let batches run on this fleet, at these costs, from the next one on.
+
+        The fleet becomes the pipeline's. It has prepared what `costs` names, so it prepares that
+        again if an executor is restarted. May be called from any thread.
+        """
+        told = ""
+        while True:  # told outside of the lock, and anew if the owner has changed meanwhile
+            with self._changing:
+                if told == self._owner:
+                    unused, self._successor = self._successor, (fleet, costs)
+                    break
+                told = self._owner
+            try:
+                fleet.retain_tensors(told)
+            except GeError:
+                fleet.close()
+                raise
+        if unused is not None:
+            unused[0].close()
+
+    def close(self) -> None:
+        """Leave the executors; no batch comes any more."""
+        self._take_over()
+        self.fleet.close()
+
+    def retain_tensors(self, owner: str, buffer_bytes: Sequence[int] = ()) -> TensorMemory | None:
+        """Let batches leave tensors on the device; see `Fleet.retain_tensors`.
+
+        What was handed over before knows nothing of it, so it is taken over first.
+        """
+        with self._changing:
+            self._owner = owner
+        self._take_over()
+        return self.fleet.retain_tensors(owner, buffer_bytes)
+
+    def free_tensors(self, keys: Sequence[int]) -> None:
+        """Forget tensors that batches have left on the device."""
+        self.fleet.free_tensors(keys)
+
+    def run(
+        self, requests: Sequence[Request], retention: BatchRetention | None = None
+    ) -> Iterator[Reply]:
+        """Yield one reply per request, in the order in which they are complete.
+
+        A run that the engine refuses, that lacks memory, or that executors die over is repeated for
+        each of its requests alone, so that one bad request fails alone.
+
+        Args:
+            requests: the batch.
+            retention: what of it is to stay on the device; the keys are the caller's to free.
+        """
+        self._take_over()
+        costs = self.costs
+        batch = self._plan(requests, costs)
+        for position, error in batch.refused:
+            yield Reply(request=position, outputs={}, error=error)
+        progress = Progress(requests, costs, self.layout, retention)
+
+        def count() -> None:
+            self._count_batch(requests, costs)
+            self._count_runs(batch.sub_batches, progress)
+
+        yield from self._execute(batch.sub_batches, progress, count)
+        if progress.suspects:
+            yield from self._repeat(progress.suspects, progress, solo=False)
+        for span in progress.dangers:
+            if progress.failed(span.request):
+                continue
+            if progress.killers < MOST_KILLERS:
+                yield from self._repeat([span], progress, solo=True)
+            else:
+                yield from progress.fail_one(span.request, _not_tried(progress.killers))
+        for row, error in progress.doubtful:
+            yield from self._repeat([row], progress, solo=False)
+            yield from progress.fail_one(row.request, error)
+
+    def _repeat(
+        self, spans: Sequence[RowSpan], progress: Progress, *, solo: bool
+    ) -> Iterator[Reply]:
+        alone = tuple(
+            self._alone(span, progress.requests, progress.costs)
+            for span in spans
+            if not progress.failed(span.request)
+        )
+        count = functools.partial(self._count_runs, alone, progress)
+        yield from self._execute(alone, progress, count, keep=True, solo=solo)
+
+    @property
+    def ready(self) -> bool:
+        """Whether some device can be used; the others are tried again in the background."""
+        return self.fleet.ready
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices that batches run on."""
+        return tuple(state.device for state in self.fleet.states())
+
+    def look_for_losses(self) -> None:
+        """Give up the executors that have died since the last batch."""
+        self.fleet.look_for_losses()
+
+    def sample_devices(self) -> None:
+        """Record how the devices are now; may be called from any thread."""
+        for state, session in zip(self.fleet.states(), self.fleet.sessions, strict=True):
+            state.record(self.recorder)
+            if session.engine:
+                self.recorder.set("ge_engine_info", 1.0, device=state.device, engine=session.engine)
+
+    def _take_over(self) -> None:
+        with self._changing:
+            successor, self._successor = self._successor, None
+        if successor is not None:
+            self.fleet.close()
+            self.fleet, self.costs = successor
+
+    def _plan(self, requests: Sequence[Request], costs: CostModel) -> BatchPlan:
+        started = time.perf_counter()
+        if self.layout.concatenated:
+            batch = one_run(requests, costs, batched=self.layout.batched)
+        elif self.layout.alone:
+            batch = each_alone(requests, costs)
+        else:
+            batch = plan(requests, costs, self.policy)
+        self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
+        return batch
+
+    def _alone(self, span: RowSpan, requests: Sequence[Request], costs: CostModel) -> SubBatch:
+        if self.layout.concatenated:
+            return as_it_came((span,), costs)
+        if self.layout.alone:
+            return alone(span, requests[span.request], costs)
+        return run_of((span,), requests[span.request].sizes, costs)
+
+    def _execute(
+        self,
+        sub_batches: Sequence[SubBatch],
+        progress: Progress,
+        count: Callable[[], None],
+        *,
+        keep: bool = False,
+        solo: bool = False,
+    ) -> Iterator[Reply]:
+        """Yield replies; what is to be counted is counted once, while the first runs run."""
+        waiting = time.perf_counter()
+        uncounted = [count]
+
+        def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[Run | GeError]:
+            nonlocal waiting
+            parts = [sub_batches[index] for index in chosen]
+            orders = self._stage(parts, progress, session, keep=keep or again)
+            waiting = time.perf_counter()
+            return orders
+
+        def meanwhile() -> None:
+            while uncounted:
+                uncounted.pop()()
+
+        def unwanted(index: int) -> bool:
+            return all(progress.unwanted(span.request) for span in sub_batches[index].spans)
+
+        costs = [sub_batch.cost_ns for sub_batch in sub_batches]
+        remaining_ns = sum(costs)
+        self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
+        deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
+        for ended in self.fleet.run(costs, staged, unwanted, deadlines, meanwhile, solo=solo):
+            arrived = time.perf_counter()
+            remaining_ns -= costs[ended.index]
+            self._grow_spill(ended.outcome.spilled_bytes)
+            left_ns = remaining_ns / self.policy.lanes
+            sub_batch = sub_batches[ended.index]
+            replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
+            if ended.given_up:
+                replies = [replace(reply, remaining_ns=math.inf) for reply in replies]
+            self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
+            self._correct(sub_batch, ended)
+            yield from replies
+            waiting = time.perf_counter()
+        meanwhile()  # where nothing could be submitted
+
+    def _stage(
+        self,
+        sub_batches: Sequence[SubBatch],
+        progress: Progress,
+        session: Session,
+        *,
+        keep: bool,
+    ) -> list[Run | GeError]:
+        started = time.perf_counter()
+        requests, retention = progress.requests, progress.retention
+        shapes = [sub_batch_shapes(part, requests, self.layout, retention) for part in sub_batches]
+        spill_bytes = self._spill_bytes
+        too_large = _reserve(session, [each.nbytes + spill_bytes for each in shapes], keep=keep)
+        orders = [
+            too_large.get(index)
+            or stage(each, requests, self.layout, session.arena, spill_bytes=spill_bytes)
+            for index, each in enumerate(shapes)
+        ]
+        self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
+        return orders
+
+    def _grow_spill(self, spilled_bytes: int) -> None:
+        """Let runs from now on spill into the arena what this one did not, if it is not too much.
+
+        A segment of its own is made, mapped on both sides and given back for every run.
+        """
+        if self._spill_bytes < spilled_bytes <= MOST_SPILL_BYTES:
+            self._spill_bytes = aligned(spilled_bytes)
+
+    def _settle(
+        self, sub_batch: SubBatch, outcome: RunResult, progress: Progress, left_ns: float
+    ) -> Iterator[Reply]:
+        """Yield replies to the requests that this outcome completes."""
+        done = outcome.done
+        try:
+            if outcome.error is not None:
+                raise outcome.error
+            hidden = progress.hidden(outcome.retained)
+            pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
+        except GeError as error:
+            told = self._told(error, sub_batch, progress, done)
+            if told is None:
+                return
+            yield from progress.fail(sub_batch, told)
+        else:
+            self._most_rows = max(self._most_rows, sub_batch.bucket[0])
+            refused = refused_requests(sub_batch, outcome.outputs)
+            for position, refusal in refused.items():
+                yield from progress.fail_one(position, refusal)
+            progress.note(sub_batch, outcome.retained)
+            for piece in pieces:
+                outputs = progress.take(piece)
+                if outputs is not None:
+                    yield Reply(
+                        request=piece[0].request,
+                        outputs=outputs,
+                        remaining_ns=left_ns,
+                        states={} if done is None else done.states,
+                        on_device=progress.on_device(piece[0].request),
+                    )
+
+    def _told(
+        self, error: GeError, sub_batch: SubBatch, progress: Progress, done: Done | None
+    ) -> GeError | None:
+        """Return what the clients of a failed run are told; None where something is run again."""
+        kept = done is not None and progress.stateful(sub_batch)
+        if kept and isinstance(error, GraphFailed | OutOfMemory):
+            return StateLost.after(error)  # kept already: the run cannot be repeated
+        if progress.repeats_alone(sub_batch, error):
+            return None
+        if not isinstance(error, GraphFailed):
+            return error
+        told = blamed(
+            error,
+            progress.requests[sub_batch.spans[0].request],
+            self.layout,
+            rows=sub_batch.rows,
+            planned=sub_batch.planned and self.policy.tried and not self._refused(sub_batch),
+            most_rows=max([self._most_rows, *(one.most_rows for one in self.fleet.sessions)]),
+        )
+        tries = told is error and about_shapes(error) and progress.doubts(sub_batch, error)
+        return None if tries else told
+
+    def _refused(self, sub_batch: SubBatch) -> bool:
+        """Whether warm-up has failed on a bucket of as long rows, or longer ones."""
+        sizes = sub_batch.bucket[1:]
+        buckets = (bucket for one in self.fleet.sessions for bucket in one.refused)
+        return any(all(map(operator.ge, bucket[1:], sizes)) for bucket in buckets)
+
+    def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
+        self.traffic.add([(request.rows, request.sizes) for request in requests])
+        for request in requests:
+            if not costs.covers(request.sizes):
+                self.traffic.miss(request.sizes)
+                self._log_once(request.sizes)
+        self.recorder.add("ge_batches_total")
+        self.recorder.add("ge_requests_total", len(requests))
+        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
+        self._count_sizes(requests)
+
+    def _count_sizes(self, requests: Sequence[Request]) -> None:
+        counts: dict[tuple[str, int], int] = {}
+        for request in requests:
+            for axis, size in zip(self.layout.axes, request.sizes, strict=True):
+                key = axis, rounded_up(size, COUNTED_DIGITS)
+                counts[key] = counts.get(key, 0) + request.rows
+        for (axis, up_to), rows in counts.items():
+            self.recorder.add("ge_row_sizes_total", rows, axis=axis, up_to=str(up_to))
+
+    def _log_once(self, sizes: Shape) -> None:
+        """Name sizes that no bucket covers in the log, which would be flooded by every request."""
+        if sizes in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add(sizes)
+        named = " ".join(f"{n}={size}" for n, size in zip(self.policy.axes, sizes, strict=True))
+        fate = "is refused" if self.policy.refuse_overflow else "runs at its own shape"
+        last = "; further sizes are only counted" if len(self._logged) == MAX_LOGGED else ""
+        log.warning("no bucket covers %s: it %s%s", named, fate, last)
+
+    def _count_runs(self, sub_batches: Sequence[SubBatch], progress: Progress) -> None:
+        add, requests, costs = self.recorder.add, progress.requests, progress.costs
+        for sub_batch in sub_batches:
+            label = costs.label(sub_batch.priced) if sub_batch.planned else "unplanned"
+            add("ge_sub_batches_total", bucket=label)
+            if not sub_batch.planned:
+                add("ge_unplanned_shapes_total")
+        if not self.layout.axes or not sub_batches:
+            return
+        spans = [span for sub_batch in sub_batches for span in sub_batch.spans]
+        sizes = [requests[span.request].sizes for span in spans]
+        real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
+        longest = math.prod(map(max, zip(*sizes, strict=True)))
+        add("ge_elements_real_total", sum(real))
+        add("ge_elements_run_total", sum([math.prod(s.priced) for s in sub_batches]))
+        add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
+
+    def _time(self, ended: FinishedRun, *, wait_s: float, split_s: float) -> None:
+        add, done = self.recorder.add, ended.outcome.done
+        add("ge_wait_seconds_total", wait_s)
+        add("ge_split_seconds_total", split_s)
+        if done is None:
+            return
+        add("ge_queue_seconds_total", done.queue_ns / 1e9, device=ended.device)
+        add("ge_run_seconds_total", done.run_ns / 1e9, device=ended.device)
+        if done.held_up_ns:
+            add("ge_workspace_waits_total", device=ended.device)
+            add("ge_workspace_wait_seconds_total", done.held_up_ns / 1e9, device=ended.device)
+
+    def _correct(self, sub_batch: SubBatch, ended: FinishedRun) -> None:
+        """Let costs follow what runs take."""
+        done = ended.outcome.done
+        if done is None or ended.outcome.error is not None or not sub_batch.planned:
+            return
+        took_ns = done.run_ns + RUN_OVERHEAD_NS
+        planned_ns = self.costs.expected(sub_batch.cost_ns, alone=done.alone)
+        add, device = self.recorder.add, ended.device
+        add("ge_planned_seconds_total", planned_ns / 1e9, device=device)
+        add("ge_plan_error_seconds_total", abs(took_ns - planned_ns) / 1e9, device=device)
+        self.costs.observe(sub_batch.priced, took_ns, alone=done.alone)
+
+
+def _not_tried(killers: int) -> ExecutorLost:
+    return ExecutorLost(
+        f"executors died over {killers} others of its batch, each alone, and this one was not "
+        "tried, as it may be no request's doing; send it again. See the server's log for the reason"
+    )
+
+
+def _reserve(session: Session, sizes: Sequence[int], *, keep: bool) -> dict[int, GeError]:
+    """Make room for runs, or for those that leave out the largest ones; return why these failed."""
+    fitting = sorted(range(len(sizes)), key=sizes.__getitem__)
+    errors: dict[int, GeError] = {}
+    while fitting:
+        try:
+            session.reserve(sum([sizes[index] for index in fitting]), keep=keep)
+        except OutOfMemory as error:
+            errors[fitting.pop()] = error
+        else:
+            break
+    return errors

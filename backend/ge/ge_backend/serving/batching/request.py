@@ -1,0 +1,213 @@
+"""One request as the planner sees it: rows, sizes of its ragged axes, and its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.model.layout.layout import InputLayout, Layout
+from ge_backend.serving.batching.device_tensor import DeviceTensor
+from ge_backend.tensors import Array, Shape
+
+__all__ = ["Request", "check_request", "never"]
+
+Tensor = Array | DeviceTensor
+NOTHING_ON_DEVICE: Mapping[str, DeviceTensor] = MappingProxyType({})
+
+
+def never() -> bool:
+    """Say that nobody has given up."""
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request that fits the model.
+
+    Attributes:
+        index: its place in the host's list.
+        rows: its own batch size, at least 1; 1 for a model without a batch dimension.
+        tensors: what the client sent, by input name; `[rows, *dims]` where the model is batched.
+        on_device: inputs that are on the device already; they are not among the tensors.
+        sizes: the real size of each padded axis, in the layout's order.
+        matched: the sizes of the free axes that are not padded, in the layout's order; -1 where
+            only an optional input that was not sent has it.
+        omitted: optional inputs that were not sent and that the graph runs without.
+        deadline_ns: CLOCK_MONOTONIC; 0 is no deadline.
+        cancelled: asks the host whether the client has given up on it, which takes 10-25 us.
+        slot: where the state of its sequence lies; -1 for a model without states.
+        starting: the state starts with its initial value.
+        states: the shape of each state as it is now, where its size varies.
+        wanted: the outputs that the client asked for; empty: all.
+        common: the values of inputs that a run has only one of.
+    """
+
+    index: int
+    rows: int
+    tensors: Mapping[str, Array]
+    sizes: Shape
+    matched: Shape = ()
+    omitted: tuple[str, ...] = ()
+    deadline_ns: int = 0
+    cancelled: Callable[[], bool] = never
+    slot: int = -1
+    starting: bool = False
+    states: tuple[Shape, ...] = ()
+    on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
+    wanted: frozenset[str] = frozenset()
+    common: tuple[object, ...] = ()
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What requests of one sub-batch have in common: sizes, states, inputs left out, values."""
+        return (self.matched, self.omitted, self.states, self.common)
+
+
+def check_request(  # noqa: PLR0913 - what the host says of a request
+    index: int,
+    tensors: Mapping[str, Array],
+    layout: Layout,
+    *,
+    deadline_ns: int = 0,
+    cancelled: Callable[[], bool] = never,
+    on_device: Mapping[str, DeviceTensor] = NOTHING_ON_DEVICE,
+    wanted: frozenset[str] = frozenset(),
+) -> Request:
+    """Return the request, its shapes checked against the layout; contents are not read.
+
+    Raises:
+        InvalidRequest: an input is missing, has a wrong dtype or shape, is longer than the graph
+            takes, or disagrees with another input about the batch or an axis that they share.
+    """
+    rows, first = -1, ""
+    sizes = [-1] * (len(layout.axes) + len(layout.matched))
+    told = [""] * len(sizes)
+    unsent: list[InputLayout] = []
+    common: list[object] = []
+    for item in layout.inputs:
+        array: Tensor | None = tensors.get(item.name)
+        if array is None:
+            array = on_device.get(item.name)
+        if array is None:
+            unsent.append(item)
+        else:
+            rows = _rows(item, array, rows, first, layout)
+            first = first or item.name
+            _measure(item, array, sizes, told, layout)
+            if item.common is not None and layout.batched:
+                common.append((item.name, _one_value(item, tensors[item.name])))
+    omitted = tuple([item.name for item in unsent if _omitted(item, sizes, layout)])
+    if rows < 0:
+        raise InvalidRequest("the request has no input that tells its batch size; send one")
+    padded = len(layout.axes)
+    if -1 in sizes[:padded]:
+        raise _unknown(layout.axes[sizes.index(-1)])
+    return Request(
+        index=index,
+        rows=rows,
+        tensors=tensors,
+        sizes=tuple(sizes[:padded]),
+        matched=tuple(sizes[padded:]),
+        omitted=omitted,
+        deadline_ns=deadline_ns,
+        cancelled=cancelled,
+        on_device=on_device,
+        wanted=wanted,
+        common=tuple(common),
+    )
+
+
+def _one_value(item: InputLayout, array: Array) -> object:
+    """Return what all rows of an input hold that a run has one of."""
+    rows = array.reshape(len(array), -1).tolist()
+    if any(row != rows[0] for row in rows):
+        raise InvalidRequest(
+            f"input {item.name!r} differs between the rows of this request, and the model has one "
+            "for all; send rows that differ in it as requests of their own"
+        )
+    return tuple(rows[0])
+
+
+def _omitted(item: InputLayout, sizes: list[int], layout: Layout) -> bool:
+    """Whether the graph runs without an input that was not sent; False if it will be made.
+
+    Raises:
+        InvalidRequest: it can be neither made nor left out.
+    """
+    if not item.made:
+        if item.optional:
+            return True
+        raise InvalidRequest(f"input {item.name!r} is missing; the model needs it")
+    for axis in item.axes:
+        if axis >= 0 and sizes[axis] < 0:
+            raise _unknown((*layout.axes, *layout.matched)[axis])
+    return False
+
+
+def _measure(
+    item: InputLayout, array: Tensor, sizes: list[int], told: list[str], layout: Layout
+) -> None:
+    """Take the sizes of the free axes from one input, and see that they agree with the others'.
+
+    `told` is which inputs have told them.
+    """
+    shape = array.shape[1:] if layout.batched else array.shape
+    for axis, dim, size in zip(item.axes, item.dims, shape, strict=True):
+        if axis >= 0:
+            if sizes[axis] not in (-1, size):
+                raise InvalidRequest(
+                    f"axis {(*layout.axes, *layout.matched)[axis]!r} is {size} in input "
+                    f"{item.name!r} and {sizes[axis]} in another input of the same request, "
+                    f"{told[axis]!r}; make them equal"
+                )
+            name = (*layout.axes, *layout.matched)[axis]
+            if size > layout.limits.get(name, size):
+                raise InvalidRequest(
+                    f"axis {name!r} of {item.name!r} is {size} long; the model takes at most "
+                    f"{layout.limits[name]}"
+                )
+            if axis >= len(layout.axes) and size < layout.least.get(name, 0):
+                raise InvalidRequest(
+                    f"axis {name!r} of {item.name!r} is {size} long; the model takes at least "
+                    f"{layout.least[name]}"
+                )
+            sizes[axis], told[axis] = size, item.name
+        elif dim not in (-1, size):
+            raise InvalidRequest(
+                f"input {item.name!r} has shape {list(array.shape)}; expected "
+                f"{_expected(item, layout)}"
+            )
+
+
+def _rows(item: InputLayout, array: Tensor, rows: int, first: str, layout: Layout) -> int:
+    """Return the request's rows after looking at one more input; `first` has told them."""
+    if array.dtype != item.dtype.numpy:
+        raise InvalidRequest(
+            f"input {item.name!r} is {array.dtype}; expected {item.dtype.name} ({item.dtype.numpy})"
+        )
+    if array.ndim != len(item.dims) + layout.batched:
+        raise InvalidRequest(
+            f"input {item.name!r} has shape {list(array.shape)}; expected {_expected(item, layout)}"
+        )
+    if not layout.batched:
+        return 1
+    own = int(array.shape[0])
+    if own == 0:
+        raise InvalidRequest(f"input {item.name!r} has batch 0; send at least one row")
+    if rows not in (-1, own):
+        raise InvalidRequest(
+            f"input {item.name!r} has batch {own}, another input has {rows}: {first!r}; "
+            "all inputs of a request need one batch size"
+        )
+    return own
+
+
+def _expected(item: InputLayout, layout: Layout) -> str:
+    names = [name if dim < 0 else str(dim) for dim, name in zip(item.dims, item.names, strict=True)]
+    return f"[{', '.join(['batch', *names] if layout.batched else names)}]"
+
+
+def _unknown(axis: str) -> InvalidRequest:
+    return InvalidRequest(f"no input tells the size of axis {axis!r}; send one that has it")

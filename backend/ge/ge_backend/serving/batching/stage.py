@@ -1,0 +1,261 @@
+"""Copying rows, padded, into the arena: each input is written once, where the executor reads it.
+
+`stage` and `split` are inverses over one `SubBatch`: what is padded here is cut there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ge_backend.executor.protocol.arena import Arena, aligned
+from ge_backend.executor.protocol.messages import (
+    NO_SPILL,
+    GatherInput,
+    RetainOutput,
+    Run,
+    SpillRange,
+)
+from ge_backend.model.layout.layout import InputLayout, Layout
+from ge_backend.serving.batching.concatenate import batch_shape, write_batch
+from ge_backend.serving.batching.device_spans import gather_input
+from ge_backend.serving.batching.device_tensor import BatchRetention
+from ge_backend.serving.batching.plan import SubBatch
+from ge_backend.serving.batching.request import Request
+from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
+
+__all__ = ["SubBatchShapes", "deadline_of", "sources", "stage", "sub_batch_shapes"]
+
+# An estimate may be infinite where nothing was measured; a day is as good.
+MOST_NS = 86_400 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubBatchShapes:
+    """The shapes of one sub-batch's tensors, known before anything is copied.
+
+    Attributes:
+        inputs: per input that will be given to the graph its padded shape.
+        gathered: inputs that are made on the device.
+        retained: outputs that stay there.
+        unrequested: outputs that nobody asks for.
+        texts: BYTES inputs, already serialised, since only that tells their length.
+        outputs: per output its shape where it can be told beforehand.
+        nbytes: arena bytes that `stage` will place.
+    """
+
+    sub_batch: SubBatch
+    inputs: Mapping[str, Shape]
+    texts: Mapping[str, bytes]
+    outputs: Mapping[str, Shape]
+    nbytes: int
+    gathered: tuple[GatherInput, ...] = ()
+    retained: tuple[RetainOutput, ...] = ()
+    unrequested: tuple[str, ...] = ()
+
+
+def sub_batch_shapes(
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+    retention: BatchRetention | None = None,
+) -> SubBatchShapes:
+    """Return the shapes of a sub-batch's tensors; outputs that stay get their keys."""
+    first = requests[sub_batch.spans[0].request]
+    sizes = sub_batch.bucket[1:] + first.matched
+    batch = sub_batch.bucket[:1] if layout.batched else ()
+    inputs: dict[str, Shape] = {}
+    texts: dict[str, bytes] = {}
+    gathered: list[GatherInput] = []
+    nbytes = 0
+    for item in layout.inputs:
+        if item.name in first.omitted:
+            continue
+        if item.source:
+            shape = batch_shape(item, sources(item.source, sub_batch, requests))
+        else:
+            shape = item.shape(batch, sizes)
+        if item.name in first.on_device:
+            gathered.append(gather_input(item, shape, sub_batch, requests))
+            continue
+        inputs[item.name] = shape
+        if item.dtype.name == "BYTES":
+            whole = np.full(shape, b"", dtype=object)
+            _write(whole, item, sub_batch, requests, layout)
+            texts[item.name] = encode_bytes(whole)
+            nbytes += aligned(len(texts[item.name]))
+        else:
+            nbytes += aligned(math.prod(shape) * item.dtype.itemsize)
+    outputs, retained = _output_shapes(layout, batch, sizes, retention)
+    for output in layout.outputs:
+        if output.name in outputs:
+            nbytes += aligned(math.prod(outputs[output.name]) * output.dtype.itemsize)
+    return SubBatchShapes(
+        sub_batch=sub_batch,
+        inputs=inputs,
+        texts=texts,
+        outputs=outputs,
+        nbytes=nbytes,
+        gathered=tuple(gathered),
+        retained=tuple(retained),
+        unrequested=() if retention is None else tuple(retention.unrequested),
+    )
+
+
+def _output_shapes(
+    layout: Layout, batch: Shape, sizes: Shape, retention: BatchRetention | None
+) -> tuple[dict[str, Shape], list[RetainOutput]]:
+    """Return the outputs that get a place in the arena, and those that stay; of known shapes."""
+    outputs: dict[str, Shape] = {}
+    retained: list[RetainOutput] = []
+    for output in layout.outputs:
+        shape = batch + output.row_shape(sizes)
+        if -1 in shape or output.source or output.dtype.name == "BYTES":
+            continue
+        to_host = True
+        if retention is not None and output.name in retention.outputs:
+            retained.append(retention.retain(output, shape))
+            to_host = retained[-1].also_to_host
+        if to_host and (retention is None or output.name not in retention.unrequested):
+            outputs[output.name] = shape
+    return outputs, retained
+
+
+def stage(
+    shapes: SubBatchShapes,
+    requests: Sequence[Request],
+    layout: Layout,
+    arena: Arena,
+    *,
+    spill_bytes: int = 0,
+) -> Run:
+    """Write a sub-batch's inputs into the arena and return the run, of no connection yet.
+
+    Rows that only fill the bucket repeat the first row: they are valid for every model, and `split`
+    drops them.
+
+    Args:
+        shapes: the sub-batch's shapes.
+        requests: the batch.
+        layout: the graph's.
+        arena: with room for `shapes.nbytes` and `spill_bytes`.
+        spill_bytes: for outputs whose shape only the run will tell.
+    """
+    inputs = []
+    for item in layout.inputs:
+        shape = shapes.inputs.get(item.name)
+        if shape is None:
+            continue
+        text = shapes.texts.get(item.name)
+        nbytes = math.prod(shape) * item.dtype.itemsize if text is None else len(text)
+        ref = arena.place(item.name, item.dtype.name, shape, nbytes)
+        if text is None:
+            _write(arena.view(ref), item, shapes.sub_batch, requests, layout)
+        else:
+            arena.write(ref, text)
+        inputs.append(ref)
+    outputs = []
+    for output in layout.outputs:
+        known = shapes.outputs.get(output.name)
+        if known is not None:
+            nbytes = math.prod(known) * output.dtype.itemsize
+            outputs.append(arena.place(output.name, output.dtype.name, known, nbytes))
+    spill = NO_SPILL
+    if spill_bytes:
+        spill = SpillRange(
+            offset=arena.place("spill", "UINT8", (), spill_bytes).offset, nbytes=spill_bytes
+        )
+    own = [requests[span.request] for span in shapes.sub_batch.spans]
+    stateful = [request for request in own if request.slot >= 0]
+    return Run(
+        id=0,
+        graph=0,
+        arena=0,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        deadline_ns=deadline_of(shapes.sub_batch, requests),
+        cost_ns=round(min(shapes.sub_batch.cost_ns, MOST_NS)),
+        slots=tuple([request.slot for request in stateful]),
+        starting=tuple([request.slot for request in stateful if request.starting]),
+        rows=shapes.sub_batch.bucket[0] if stateful else 0,
+        gathered=shapes.gathered,
+        retained=shapes.retained,
+        unrequested=shapes.unrequested,
+        bucket=shapes.sub_batch.bucket,
+        real_rows=shapes.sub_batch.rows,
+        spill=spill,
+    )
+
+
+def sources(name: str, sub_batch: SubBatch, requests: Sequence[Request]) -> list[Array]:
+    """Return an input's tensor of every request in a sub-batch, in order."""
+    return [requests[span.request].tensors[name] for span in sub_batch.spans]
+
+
+def _write(
+    target: Array,
+    item: InputLayout,
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+) -> None:
+    """Write one input, row by row; without a batch dimension the one request is the one row."""
+    if item.source:
+        write_batch(target, item, sources(item.source, sub_batch, requests))
+        return
+    if item.common is not None:
+        first = requests[sub_batch.spans[0].request]
+        given = first.tensors.get(item.name)
+        if given is not None:
+            target[...] = (given[0] if layout.batched else given).reshape(target.shape)
+        else:
+            _make(target[np.newaxis], item, first)
+        return
+    lines = target if layout.batched else target[np.newaxis]
+    sizes = sub_batch.bucket[1:]
+    if any(requests[span.request].sizes != sizes for span in sub_batch.spans):
+        lines[...] = b"" if target.dtype == object else item.fill
+    at = 0
+    for span in sub_batch.spans:
+        request = requests[span.request]
+        end = at + span.count
+        given = request.tensors.get(item.name)
+        if given is None:
+            _make(lines[at:end], item, request)
+        else:
+            rows = given[span.first : span.first + span.count] if layout.batched else given[None]
+            corner = (slice(at, end), *[slice(size) for size in rows.shape[1:]])
+            lines[corner] = rows
+        at = end
+    if at < len(lines):
+        lines[at:] = lines[:1]
+
+
+def _make(block: Array, item: InputLayout, request: Request) -> None:
+    """Write an input that the client left to the backend."""
+    if item.made == "mask":
+        real = item.row_shape(request.sizes + request.matched)
+        if block.shape[1:] != real:
+            block[...] = item.fill
+            corner = (slice(None), *[slice(size) for size in real])
+            block = block[corner]
+        _store(block, np.array(item.real), item)
+    elif item.made == "lengths":
+        _store(block, np.array((*request.sizes, *request.matched, 1)[item.counted]), item)
+    elif item.made == "positions":
+        _store(block, np.arange(block.shape[-1]), item)
+    else:
+        block[...] = item.number
+
+
+def _store(block: Array, values: Array, item: InputLayout) -> None:
+    block[...] = float32_to_bf16(values) if item.dtype.name == "BF16" else values
+
+
+def deadline_of(sub_batch: SubBatch, requests: Sequence[Request]) -> int:
+    """Return the latest deadline of the requests in it, 0 if one has none."""
+    deadlines = [requests[span.request].deadline_ns for span in sub_batch.spans]
+    return 0 if 0 in deadlines else max(deadlines)

@@ -1,0 +1,122 @@
+"""Steps of sequences on their way: each request gets the slot that holds its sequence's state."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull, StateLost
+from ge_backend.model.config.sequence_batching import SequenceBatching
+from ge_backend.serving.batching.request import Request
+from ge_backend.serving.sequence.slots import CorrelationId, SequenceStep, SlotTable
+from ge_backend.tensors import Shape
+
+__all__ = ["Sequencer"]
+
+
+class Sequencer:
+    """The live sequences of one model instance and the sizes of their states; for one thread."""
+
+    def __init__(self, batching: SequenceBatching) -> None:
+        self._table = SlotTable(batching.slots, batching.idle_s)
+        self._placed = batching.strategy == "direct"
+        varying = [state for state in batching.states if -1 in state.dims]
+        self._initial = tuple(state.initial_dims for state in varying)
+        self._names = tuple(state.input for state in varying)
+        self._shapes: dict[int, tuple[Shape, ...]] = {}  # by slot, of states whose sizes vary
+        self._steps: dict[int, SequenceStep] = {}  # by request, until it is settled
+
+    def admit(
+        self, request: Request, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
+    ) -> Request:
+        """Return the request with the slot of its sequence; pair with `settle`.
+
+        Raises:
+            InvalidRequest: it has several rows, or its sequence is not known and does not begin.
+            ExecutorLost: its sequence's state is lost.
+        """
+        if request.rows != 1:
+            raise InvalidRequest(
+                f"a step of a sequence is one row; this request has {request.rows}: send them as "
+                "sequences of their own"
+            )
+        step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
+        shapes = self._shapes[step.slot]
+        return replace(request, slot=step.slot, starting=step.starting, states=shapes)
+
+    def skip(
+        self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
+    ) -> None:
+        """Note a request that cannot be run: the host begins or ends its sequence all the same.
+
+        Else the steps behind a START that was refused would go on from the state of before. That
+        a sequence is lost is not told here, and so stays to be told.
+        """
+        if not (start or self._table.is_live(sequence, self._place(index))):
+            return
+        with contextlib.suppress(QueueFull):
+            self._take(index, sequence, start=start, end=end, now_s=now_s)
+            self.settle(index, InvalidRequest("it could not be run"), {})
+
+    def settle(self, index: int, error: GeError | None, states: Mapping[str, Shape]) -> None:
+        """Note how the step of the request at this place of the host's list went."""
+        step = self._steps.pop(index)
+        if error is None:
+            self._table.advance(step)
+            self._shapes[step.slot] = tuple(states[name] for name in self._names)
+        elif isinstance(error, StateLost):
+            self._table.lose(step)
+        elif isinstance(error, ExecutorLost):
+            self._table.lose(step)  # if it was still to be repeated
+            self._table.mention(step)
+        if step.last:
+            self._table.leave(step)
+
+    def settle_rest(self) -> None:
+        """Note that nobody knows how the other steps went that were admitted."""
+        for index in tuple(self._steps):
+            self.settle(index, StateLost("it had no outcome"), {})
+
+    def lose_all(self) -> None:
+        """Forget every sequence: their states ended with the executor.
+
+        But for those whose first step is under way: it is repeated, and the state begins with it.
+        """
+        begun = {step.key for step in self._steps.values() if step.starting}
+        self._table.lose_all(but=begun)
+
+    @property
+    def live(self) -> int:
+        """How many sequences live."""
+        return self._table.live
+
+    @property
+    def events(self) -> Counter[str]:
+        """What became of sequences so far; see `SlotTable`."""
+        return self._table.events
+
+    def _take(
+        self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
+    ) -> SequenceStep:
+        """Return the step of the request at this place of the host's list."""
+        step = self._table.admit(
+            sequence,
+            start=start,
+            end=end,
+            now_s=now_s,
+            place=self._place(index),
+            busy={taken.slot for taken in self._steps.values()},
+        )
+        if step.starting:
+            self._shapes[step.slot] = self._initial
+        self._steps[index] = step
+        return step
+
+    def _place(self, index: int) -> int | None:
+        """Return the slot that the host has given to the request at this place of its list.
+
+        Tested on 2.51: with `direct`, that is the place itself.
+        """
+        return index if self._placed else None

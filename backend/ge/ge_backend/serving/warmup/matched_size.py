@@ -1,0 +1,60 @@
+"""The size at which free axes that are not padded are measured: one that the graph takes.
+
+Nobody says how large images or sounds are going to be, and a detector does not run at sizes that a
+small encoder is measured at.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+from ge_backend.errors import GraphFailed
+from ge_backend.executor.client.session import Session
+from ge_backend.model.layout.layout import MATCHED_SIZE, Layout
+from ge_backend.serving.warmup.warmup import bucket_inputs, run_bucket
+from ge_backend.shapes.buckets.grid import Bucket
+from ge_backend.tensors import DATA_TYPES
+
+__all__ = ["with_matched_size"]
+
+log = logging.getLogger(__name__)
+
+# A second of sound has as many samples as the last; images that large are not tried.
+SIZES = (MATCHED_SIZE, 64, 256, 1024, 4096, 16384)
+MOST_BYTES = 16 << 20
+
+
+def with_matched_size(session: Session, layout: Layout, bucket: Bucket) -> Layout:
+    """Return the layout with the smallest of some sizes at which this bucket of it runs.
+
+    Where none does, as where two axes depend on each other, the log says so once, and costs are
+    estimated until requests have run.
+
+    Raises:
+        ConfigError: an output's first dimension is not the rows.
+    """
+    if all(name in layout.sizes or name in layout.modest for name in layout.matched):
+        return layout
+    said = ""
+    for size in SIZES:
+        tried = replace(layout, matched_size=size)
+        inputs = bucket_inputs(bucket, tried)
+        nbytes = [math.prod(i.shape) * DATA_TYPES[i.dtype].numpy.itemsize for i in inputs]
+        if size > MATCHED_SIZE and sum(nbytes) > MOST_BYTES:
+            break
+        try:
+            run_bucket(session, tried, bucket, 1, alone=False)
+        except GraphFailed as error:
+            said = said or str(error)
+        else:
+            return tried
+    log.warning(
+        "costs are estimated until requests have run: the graph does not run with its axes %s at "
+        "any size that was tried, from %d on: %s",
+        ", ".join(dict.fromkeys(layout.matched)),
+        MATCHED_SIZE,
+        said,
+    )
+    return replace(layout, matched_size=0)

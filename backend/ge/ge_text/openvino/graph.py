@@ -1,0 +1,194 @@
+"""A Llama's step as one OpenVINO graph: embedding, layers with paged attention, scores.
+
+Tokens of all sequences stand behind one another, [T, 1, hidden]. What the graph is given beside
+them says which are whose: `past_lens` and `subsequence_begins` cut them into sequences,
+`block_indices` and `block_indices_begins` are their tables. Letters: T tokens, S of them sampled,
+H heads of queries, K of keys, D elements of a head.
+
+Weights are the constants that they were read as; OpenVINO packs them when it compiles the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import openvino
+import torch
+from openvino import Type
+from openvino import opset13 as ops
+
+from ge_backend.engines.ov.model import cause, shared
+from ge_backend.errors import Unsupported
+from ge_text.torch.llama_weights import Dense, LlamaLayer, LlamaWeights
+
+__all__ = ["BLOCK_SIZE", "llama_graph", "tensor_of"]
+
+# Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
+# cache to [blocks, K, 32, D] by itself, and refuses another one).
+BLOCK_SIZE = 32
+# Marks what makes a weight wide, so that OpenVINO does not do it once and for all, which would be
+# one more copy of all of them. Source: openvino/core/rt_info/decompression.hpp, `Decompression`.
+AS_IT_IS = "decompression_0"
+TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16}
+# The operator's inputs behind `max_context_len`, their types and shapes: none of them is used here.
+# Source: openvino/op/paged_attention.hpp, 2026.4; it is not promised to stay as it is.
+SCALAR, EMPTY = (), (0,)
+UNUSED: Mapping[str, tuple[type[np.generic], tuple[int, ...]]] = {
+    "score_aggregation_window": (np.int32, EMPTY),
+    "rotated_block_indices": (np.int32, EMPTY),
+    "rotation_deltas": (np.int32, EMPTY),
+    "rotation_trig_lut": (np.float32, EMPTY),
+    "xattention_threshold": (np.float32, EMPTY),
+    "xattention_block_size": (np.int32, SCALAR),
+    "xattention_stride": (np.int32, SCALAR),
+    "sinks": (np.float32, EMPTY),
+    "adaptive_rkv_start_size": (np.int32, SCALAR),
+    "adaptive_rkv_evictable_sizes": (np.int32, EMPTY),
+    "adaptive_rkv_diversity_block_set_indices": (np.int32, EMPTY),
+    "adaptive_rkv_diversity_block_set_indices_begins": (np.int32, EMPTY),
+    "token_type_ids": (np.int32, EMPTY),
+    "qq_bias": (np.uint8, EMPTY),
+    "qq_bias_begins": (np.int32, EMPTY),
+}
+
+
+def llama_graph(weights: LlamaWeights, dtype: torch.dtype) -> Any:
+    """Return the model, in float32 arithmetic; whoever compiles it may choose a lower one.
+
+    Inputs, in this order: int64 `ids` [T]; float32 `cos` and `sin` [T, 1, 1, D]; int64 `sampled`
+    [S]; int32 `past_lens` [B], `subsequence_begins` [B + 1], `block_indices`,
+    `block_indices_begins` [B + 1], `max_context_len` []; then for each layer keys and values
+    [blocks, K, 32, D], which a step writes to. The one output is float32 [S, vocabulary].
+
+    Raises:
+        ModelError: the checkpoint lacks a weight, or has another shape of it.
+        Unsupported: this OpenVINO has no such operator.
+    """
+    return _Builder(weights, TYPES[dtype]).model()
+
+
+class _Builder:
+    def __init__(self, weights: LlamaWeights, kind: Any) -> None:
+        self._weights, self._kind = weights, kind
+        self._inputs: list[Any] = []
+
+    def model(self) -> Any:
+        weights = self._weights
+        ids = self._input("ids", Type.i64, [-1])
+        around = [self._input(name, Type.f32, [-1, 1, 1, weights.dim]) for name in ("cos", "sin")]
+        sampled = self._input("sampled", Type.i64, [-1])
+        tables = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
+        whose = [self._input(name, Type.i32, [-1]) for name in tables]
+        whose.append(self._input("max_context_len", Type.i32, []))
+        embedding = _constant(weights.embedding())
+        rows = ops.unsqueeze(ops.gather(embedding, ids, _whole(0)), _whole(1))
+        for index in range(weights.num_layers):
+            layer = weights.layer(index)
+            rows = ops.add(rows, self._attention(index, layer, rows, around, whose))
+            rows = ops.add(rows, self._mlp(layer, rows))
+        rows = self._normed(ops.gather(rows, sampled, _whole(0)), weights.norm())
+        head = weights.head()
+        scores = ops.matmul(rows, embedding if head is None else _constant(head), False, True)
+        return openvino.Model([ops.result(ops.squeeze(scores, _whole(1)))], self._inputs, "llama")
+
+    def _attention(
+        self, index: int, layer: LlamaLayer, rows: Any, around: list[Any], whose: list[Any]
+    ) -> Any:
+        weights = self._weights
+        heads, keys, dim = weights.heads, weights.key_heads, weights.dim
+        mixed = _product(self._normed(rows, layer.before_attention), layer.query_key_value)
+        parts = ops.variadic_split(mixed, _whole(2), _whole([heads * dim, keys * dim, keys * dim]))
+        norms = (None, None) if layer.head_norms is None else layer.head_norms.split((heads, keys))
+        query, key = (
+            self._rotated(parts.output(part), number, norms[part], around)
+            for part, number in enumerate((heads, keys))
+        )
+        caches = [
+            self._input(f"{part}_cache.{index}", self._kind, [-1, keys, BLOCK_SIZE, dim])
+            for part in ("key", "value")
+        ]
+        *tables, longest = whose
+        operator = _paged_attention(
+            *(query, key, ops.reshape(parts.output(2), _whole([-1, keys * dim]), False), *caches),
+            *(*tables, _number(dim**-0.5)),
+            *(ops.constant(np.int32(layer.window)), ops.constant(np.zeros(0, np.float32)), longest),
+            *(ops.constant(np.zeros(shape, kind)) for kind, shape in UNUSED.values()),
+        )
+        for name, size in (("k_head_size", dim), ("v_head_size", dim)):
+            operator.get_rt_info()[name] = size
+        for name in ("num_k_heads", "num_v_heads"):
+            operator.get_rt_info()[name] = keys
+        return _product(ops.unsqueeze(operator.output(0), _whole(1)), layer.output)
+
+    def _mlp(self, layer: LlamaLayer, rows: Any) -> Any:
+        mixed = _product(self._normed(rows, layer.before_mlp), layer.gate_up)
+        halves = ops.variadic_split(mixed, _whole(2), _whole([self._weights.inner] * 2))
+        inner = ops.multiply(ops.swish(halves.output(0)), halves.output(1))
+        return _product(inner, layer.down)
+
+    def _rotated(self, rows: Any, heads: int, norms: torch.Tensor | None, around: list[Any]) -> Any:
+        """Return [T, heads * D] rotated by their tokens' positions, normed before if so wished."""
+        dim, half = self._weights.dim, self._weights.dim // 2
+        rows = ops.reshape(rows, _whole([-1, heads, 1, dim]), False)
+        if norms is not None:
+            rows = self._normed(rows, norms[0])  # the same for all heads
+        first, second = ops.variadic_split(rows, _whole(3), _whole([half, half])).outputs()
+        turned = ops.concat([ops.multiply(second, _number(-1.0)), first], -1)
+        rows = ops.add(ops.multiply(rows, around[0]), ops.multiply(turned, around[1]))
+        return ops.reshape(rows, _whole([-1, heads * dim]), False)
+
+    def _normed(self, rows: Any, weight: torch.Tensor) -> Any:
+        """Return rows divided by their root mean square, times weights; OpenVINO fuses this."""
+        mean = ops.reduce_mean(ops.power(rows, _number(2.0)), _whole([-1]), True)
+        root = ops.sqrt(ops.add(mean, _number(self._weights.epsilon)))
+        scaled = ops.multiply(rows, ops.divide(_number(1.0), root))
+        return ops.multiply(scaled, _constant(weight.float()))
+
+    def _input(self, name: str, kind: Any, shape: list[int]) -> Any:
+        made = ops.parameter(openvino.PartialShape(shape), kind, name=name)
+        self._inputs.append(made)
+        return made
+
+
+def _paged_attention(*inputs: Any) -> Any:
+    nodes = [part.output(0) if isinstance(part, openvino.Node) else part for part in inputs]
+    try:
+        return openvino.op._PagedAttentionExtension(nodes)  # noqa: SLF001 - it has no public name
+    except (AttributeError, RuntimeError, TypeError) as error:
+        raise Unsupported(
+            f"OpenVINO {openvino.__version__} has another paged attention: {cause(error)}"
+        ) from error
+
+
+def _product(rows: Any, dense: Dense) -> Any:
+    found = ops.matmul(rows, _constant(dense.weight), False, True)
+    return found if dense.bias is None else ops.add(found, _constant(dense.bias.float()))
+
+
+def _constant(tensor: torch.Tensor) -> Any:
+    """Return a copy of a weight, in float32 as the graph sees it.
+
+    A copy, since a constant on somebody's memory does not keep it alive.
+    """
+    constant = openvino.op.Constant(tensor_of(tensor.contiguous()), shared_memory=False)
+    if tensor.dtype == torch.float32:
+        return constant
+    wide = ops.convert(constant, Type.f32)
+    wide.get_rt_info()[AS_IT_IS] = ""
+    return wide
+
+
+def tensor_of(tensor: torch.Tensor) -> Any:
+    """Return a tensor's own memory as one of OpenVINO's; see `shared`."""
+    array = tensor if tensor.dtype == torch.float32 else tensor.view(torch.int16)
+    return shared(array.numpy(), TYPES[tensor.dtype])
+
+
+def _whole(value: int | list[int]) -> Any:
+    return ops.constant(np.array(value, np.int64))
+
+
+def _number(value: float) -> Any:
+    return ops.constant(np.float32(value))

@@ -1,0 +1,98 @@
+"""A checkpoint as a language model that OpenVINO computes; cache and drawing are torch's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from ge_backend.device.machine.cores import usable_cores
+from ge_backend.device.machine.host_memory import give_back_freed
+from ge_backend.engines.ov.precision import computed_in
+from ge_backend.errors import ModelError, Unsupported
+from ge_backend.model.files.checkpoint import Checkpoint, read_checkpoint
+from ge_backend.model.files.model_file import stamp_of
+from ge_text.models.open import OpenedLanguage, OpenLanguage, cached_as, held_as
+from ge_text.openvino.decoder import OpenVinoDecoder
+from ge_text.openvino.graph import BLOCK_SIZE
+from ge_text.torch.base import Decoder
+from ge_text.torch.llama_weights import LlamaWeights, not_covered
+from ge_text.torch.loading import (
+    CPU,
+    DTYPES,
+    NAMES,
+    load_decoder,
+    reading,
+)
+from ge_text.torch.open import opened_with
+
+__all__ = ["load_openvino", "open_openvino"]
+
+log = logging.getLogger(__name__)
+
+
+def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
+    """See `open_language`."""
+    checkpoint = read_checkpoint(asked.folder)
+    held = held_as(checkpoint.dtype, asked.precision, asked.device)
+    reason = _unable(asked, held) or not_covered(checkpoint)
+    if reason:
+        raise Unsupported(f"{asked.folder}: OpenVINO does not run it: {reason}")
+    decoder = load_openvino(checkpoint, dtype=held, threads=asked.threads or usable_cores())
+    if (computed := NAMES[decoder.dtype]) != held:
+        log.info("this processor has no %s: weights of it are computed in %s", held, computed)
+    return opened_with(decoder, checkpoint, asked, cache_dtype=decoder.dtype)
+
+
+def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVinoDecoder:
+    """Return the decoder of a checkpoint that `not_covered` has nothing against.
+
+    Args:
+        checkpoint: complete; see `read_checkpoint`.
+        dtype: of the weights, FP32 or BF16. A processor without BF16 makes these wide as it reads
+            them, and so has arithmetic, keys and values in FP32.
+        threads: of one step.
+
+    Raises:
+        ModelError, Unsupported: as `OpenVinoDecoder` does.
+    """
+    computed = computed_in(DTYPES[dtype])
+    stamp = stamp_of(checkpoint.weights)
+
+    def adapting() -> Decoder:
+        if not _are(checkpoint.weights, stamp):
+            raise ModelError(
+                "the checkpoint's files are others than those that are served, and steps with "
+                "adapters need those; have the server load the model"
+            )
+        return load_decoder(checkpoint, dtype=NAMES[computed], device=CPU)
+
+    with reading(checkpoint, DTYPES[dtype]) as read:
+        decoder = OpenVinoDecoder(
+            LlamaWeights(checkpoint, read),
+            dtype=computed,
+            threads=threads,
+            adapting=adapting,
+        )
+    give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
+    return decoder
+
+
+def _are(files: Sequence[Path], stamp: str) -> bool:
+    """Return whether files are those of a stamp."""
+    try:
+        return stamp_of(files) == stamp
+    except OSError:  # one is gone
+        return False
+
+
+def _unable(asked: OpenLanguage, held: str) -> str:
+    """Return what speaks against it, whatever the checkpoint; "" where nothing does."""
+    computed = NAMES[computed_in(DTYPES[held])]
+    reasons = (
+        (asked.device != "cpu", f"device {asked.device}"),
+        (asked.block_size != BLOCK_SIZE, f"block_size {asked.block_size}, it has {BLOCK_SIZE}"),
+        (cached_as(computed, asked.cache_dtype) != computed, f"kv_cache_dtype {asked.cache_dtype}"),
+        (asked.padded, "buckets, and its shapes are free"),
+    )
+    return next((reason for holds, reason in reasons if holds), "")

@@ -1,0 +1,1 @@
+"""Text generation in an executor: the service of one loaded model."""

@@ -1,0 +1,193 @@
+"""From an engine's updates of one request to what its client is told: text, cut at stop texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ge_backend.errors import GeError
+from ge_text.engine.parameters import Parameters
+from ge_text.engine.sequence import Finish
+from ge_text.engine.text import TextAssembler
+from ge_text.engine.update import Update
+from ge_text.models.base import Tokenizer
+from ge_text.protocol import Delta, Refused, Submit
+from ge_text.service.outbox import Outbox
+from ge_text.service.ranking import Ranking
+
+__all__ = ["TextAnswer"]
+
+KNOWN = range(4, 24)  # so many of a prompt's last tokens, that a text goes on behind
+WORDS = {Finish.COMPLETE: Finish.STOP.value}  # what clients know; else as they are
+
+
+@dataclass(slots=True)
+class _Sample:
+    """One sample: its text so far, None where there is no tokenizer, and how it ended."""
+
+    text: TextAssembler | None
+    cumulative: float = 0.0
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class TextAnswer:
+    """The answer to one request in the making.
+
+    Args:
+        asked: the request; samples that it has already are gone through again, without a word.
+        outbox: of its client, or what ranks its samples before.
+        tokenizer: None where the checkpoint has none: then the text is empty.
+        special: names of the tokens that are no text, by token; log-probabilities have them.
+        prompt: its tokens, behind which the text goes on.
+    """
+
+    asked: Submit
+    parameters: Parameters
+    outbox: Outbox | Ranking
+    tokenizer: Tokenizer | None
+    special: Mapping[int, str]
+    prompt: tuple[int, ...]
+    _samples: list[_Sample] = field(init=False)
+    _refused: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        known = () if self.tokenizer is None else _last_text(self.tokenizer, self.prompt)
+        self._samples = [_Sample(self._assembler(known)) for _ in range(self.parameters.num_drawn)]
+        for sample, given in zip(self._samples, self.asked.samples, strict=False):
+            sample.ended, sample.cumulative = given.ended, given.cumulative
+            if sample.text is not None:
+                for token in given.ids:
+                    sample.text.take(token)
+
+    @property
+    def over(self) -> bool:
+        """Whether all of its samples have ended."""
+        return all(sample.ended for sample in self._samples)
+
+    def take(self, update: Update) -> bool:
+        """Tell the client what is new; return whether a stop text has ended the sample.
+
+        A sample that had ended before an executor died is not told again.
+        """
+        if update.error is not None:
+            self._refuse(update.error)
+        sample = self._samples[update.sample]
+        if sample.ended:
+            return True
+        update, text = self._said(sample, update)
+        stopped = sample.text is not None and sample.text.stopped
+        finish = Finish.STOP if stopped else update.finish
+        sample.ended = finish is not None
+        if update.error is None:
+            self._tell(sample, update, text, finish)
+        return stopped
+
+    def _tell(self, sample: _Sample, update: Update, text: str, finish: Finish | None) -> None:
+        sample.cumulative += sum(update.logprobs)
+        self.outbox.put(
+            Delta(
+                number=self.asked.number,
+                sample=update.sample,
+                text=text,
+                ids=update.tokens,
+                samples=len(self._samples),
+                logprobs=self._logprobs(update),
+                cumulative=sample.cumulative,
+                finish="" if finish is None else WORDS.get(finish, finish.value),
+                prompt_tokens=len(self.prompt),
+            )
+        )
+
+    def _said(self, sample: _Sample, update: Update) -> tuple[Update, str]:
+        """Return an update without tokens behind a stop text, and the text that is certain now.
+
+        There may be such tokens where an engine tells of several at once.
+        """
+        if sample.text is None:
+            return update, ""
+        pieces = []
+        for count, token in enumerate(self._spoken(update), 1):
+            pieces.append(sample.text.take(token))
+            if sample.text.stopped:
+                return _first(update, count), "".join(pieces)
+        if update.finish is not None:
+            pieces.append(sample.text.rest())
+        return update, "".join(pieces)
+
+    def _spoken(self, update: Update) -> tuple[int, ...]:
+        """Return the tokens that have a text: not the one that ended the sample, unless asked."""
+        ended = update.finish is Finish.STOP and not self.parameters.include_stop
+        return update.tokens[:-1] if ended else update.tokens
+
+    def _logprobs(self, update: Update) -> str:
+        """Return JSON in the form of Triton's vLLM backend: an object per token, by token id.
+
+        That of a part of a letter has its `bytes`, too.
+        """
+        if self.parameters.sampling.logprobs is None:
+            return "null"
+        tokens = []
+        drawn = zip(update.tokens, update.logprobs, update.ranks, update.top, strict=True)
+        for token, own, own_rank, top in drawn:
+            entries: dict[int, dict[str, object]] = {}
+            if top is not None:
+                for rank, (best, value) in enumerate(zip(*map(list, top), strict=True), 1):
+                    entries[int(best)] = self._entry(int(best), float(value), rank)
+            entries.setdefault(token, self._entry(token, own, own_rank or None))
+            tokens.append(entries)
+        return json.dumps(tokens, separators=(",", ":"))
+
+    def _entry(self, token: int, value: float, rank: int | None) -> dict[str, object]:
+        name = self._name(token)
+        entry: dict[str, object] = {"logprob": value, "rank": rank, "decoded_token": name}
+        if "\ufffd" in name and self.tokenizer is not None:  # a part of a letter
+            block = self.tokenizer.token_bytes(token)
+            return entry if block is None else {**entry, "bytes": list(block)}
+        return entry
+
+    def _name(self, token: int) -> str:
+        """Return a special token's name, or the text that a token adds to another one."""
+        if self.tokenizer is None or token in self.special:
+            return self.special.get(token, "")
+        once, twice = (self.tokenizer.decode([token] * count) for count in (1, 2))
+        # A decoder may take the space from what comes first. Parts of characters join to others.
+        whole = "\ufffd" not in once and twice.startswith(once)
+        return twice[len(once) :] if whole else once
+
+    def _refuse(self, error: GeError) -> None:
+        if not self._refused:
+            number = self.asked.number
+            self.outbox.say(Refused(number=number, error=type(error).__name__, message=str(error)))
+        self._refused = True
+
+    def _assembler(self, known: tuple[int, ...]) -> TextAssembler | None:
+        if self.tokenizer is None:
+            return None
+        parameters = self.parameters
+        least = parameters.min_tokens if parameters.structure is None else 0
+        stream = self.tokenizer.stream(known, special=not parameters.skip_special_tokens)
+        return TextAssembler(stream, parameters.stop, least, include_stop=parameters.include_stop)
+
+
+def _first(update: Update, count: int) -> Update:
+    """Return an update with so many of its tokens."""
+    return replace(
+        update,
+        tokens=update.tokens[:count],
+        logprobs=update.logprobs[:count],
+        ranks=update.ranks[:count],
+        top=update.top[:count],
+    )
+
+
+def _last_text(tokenizer: Tokenizer, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a prompt's last tokens that are a text of whole characters; () where none are.
+
+    A stream that begins with them tells what stands between them and what follows, such as a space.
+    Source: vllm-project/vllm, vllm/v1/engine/detokenizer.py, which looks for them likewise.
+    """
+    ends = (prompt[-count:] for count in KNOWN)
+    texts = ((end, tokenizer.decode(end)) for end in ends)
+    return next((end for end, text in texts if text and "\ufffd" not in text), ())

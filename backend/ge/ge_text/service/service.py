@@ -1,0 +1,346 @@
+"""The service that generates text: one engine per checkpoint, whatever the number of its clients.
+
+A step of the engine is a job for one of the device's lanes, like any run: it waits its turn, leases
+its scratch memory, counts in the timeline, and between two steps other models run. Text becomes
+tokens where it arrives, and tokens become text where they are drawn, so that a stop text ends its
+sample within a step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ge_backend.errors import GeError, InvalidRequest
+from ge_backend.executor.server.queue import Grant, Job
+from ge_backend.executor.server.services import Client, Workshop, settled
+from ge_backend.executor.server.timeline import RunLabel
+from ge_text.engine.figures import Figures
+from ge_text.engine.parameters import Parameters, parse_parameters
+from ge_text.engine.request import GenerationRequest
+from ge_text.engine.update import Update
+from ge_text.models.adapter import StoredAdapter
+from ge_text.models.base import Tokenizer
+from ge_text.models.structure import Guide
+from ge_text.protocol import (
+    Look,
+    Parts,
+    Refused,
+    Seen,
+    ServiceSpec,
+    Submit,
+    Withdraw,
+)
+from ge_text.service.answer import TextAnswer
+from ge_text.service.engine import open_engine
+from ge_text.service.outbox import Outbox
+from ge_text.service.ranking import Ranking
+
+__all__ = ["GenerationService"]
+
+log = logging.getLogger(__name__)
+
+# Of an engine's figures, those that are as they are now.
+LEVELS = (
+    *("waiting", "running", "swapped", "blocks_used", "blocks_free", "blocks_kept"),
+    *("adapters", "adapter_bytes"),
+)
+
+
+class GenerationService:
+    """See the module; a `Service`.
+
+    Args:
+        workshop: of the executor.
+        key: a `ServiceSpec` as JSON.
+
+    Raises:
+        GeError: the checkpoint cannot be loaded.
+    """
+
+    def __init__(self, workshop: Workshop, key: str) -> None:
+        self._spec = ServiceSpec.of(key)
+        self._workshop = workshop
+        self._opened = open_engine(self._spec, workshop)
+        self._engine = self._opened.engine
+        self._holder = f"{self._spec.served_as} #{id(self)}"
+        self._take_place()
+        self._clients: dict[Client, _Member] = {}
+        self._looked = self._engine.figures()
+        self._joined = itertools.count()
+        self._stepping = False
+        self._closed = False
+        self._step_ns = 0  # what the latest step took, which is what the next one is expected to
+        self._lock = threading.Lock()
+
+    def join(self, client: Client) -> str:
+        """Take on a client; see `Service`."""
+        with self._lock:
+            self._clients[client] = _Member(client, next(self._joined))
+        limits = self._engine.limits
+        return json.dumps(
+            {"max_length": limits.max_length, "cache_tokens": limits.cache_tokens},
+            separators=(",", ":"),
+        )
+
+    def receive(self, client: Client, body: bytes) -> None:
+        """Take a post; what is wrong with a request is told to its sender alone.
+
+        One that does not read what it is told has to wait with what it asks.
+        """
+        member = self._clients[client]
+        member.outbox.wait_for_room()
+        message = member.parts.take(body)
+        if isinstance(message, Submit):
+            error = settled(lambda: self._submit(member, message), self._workshop.on_fault)
+            if error is not None:
+                member.outbox.say(
+                    Refused(number=message.number, error=type(error).__name__, message=str(error))
+                )
+        elif isinstance(message, Withdraw):
+            self._engine.cancel(member.name(message.number))
+            self._kick()
+        elif isinstance(message, Look):
+            member.outbox.say(self._seen())
+
+    def leave(self, client: Client) -> None:
+        """Drop what a client has asked for."""
+        with self._lock:
+            member = self._clients.pop(client, None)
+        if member is not None:
+            member.outbox.close()
+            for number in list(member.numbers):
+                self._engine.cancel(member.name(number))
+            self._kick()
+
+    def close(self) -> None:
+        """Free the models once no step runs, nor will: what was asked for has been dropped."""
+        while not self._rests():
+            self._workshop.lanes.cancel(self)  # or we wait for the bytes that a step waits for
+            time.sleep(0.001)
+        self._workshop.pool.remove(self._holder)
+        self._close_models()
+
+    def _rests(self) -> bool:
+        """Whether there is nothing to do any more; then no step begins from now on."""
+        with self._lock:
+            self._closed = not (self._stepping or self._engine.has_work)
+            return self._closed
+
+    def _take_place(self) -> None:
+        """Get a place in the workspace pool: every step leases its bytes, as runs do theirs.
+
+        Raises:
+            OutOfMemory: the pool is smaller than the largest step; the model is closed.
+        """
+        pool = self._workshop.pool
+        pool.workspace(self._holder)
+        try:
+            pool.place(self._holder, self._opened.scratch_bytes, bound=False)
+        except GeError:
+            pool.remove(self._holder)
+            self._close_models()
+            raise
+
+    def _close_models(self) -> None:
+        for model in self._opened.models:
+            model.close()
+
+    def _submit(self, member: _Member, asked: Submit) -> None:
+        if asked.number in member.numbers:
+            raise InvalidRequest(f"request {asked.number} is being served; take another number")
+        parameters = self._parameters(asked)
+        prompt = self._prompt(asked, special=parameters.add_special_tokens)
+        request = GenerationRequest(
+            id=member.name(asked.number),
+            prompt=prompt,
+            parameters=_measured(parameters) if asked.cumulative else parameters,
+            timeout_s=asked.timeout_s or None,
+            generated=tuple(None if s.ended else s.ids for s in asked.samples),
+            guide=self._guide(parameters),
+            adapter=self._adapter(parameters.lora_name),
+            again=asked.again,
+        )
+        answer = self._answer(member, asked, parameters, prompt)
+        member.numbers.add(asked.number)
+        try:
+            self._engine.submit(request, lambda update: self._tell(member, answer, update))
+        except GeError:
+            member.numbers.discard(asked.number)
+            raise
+        self._kick()
+
+    def _answer(
+        self, member: _Member, asked: Submit, parameters: Parameters, prompt: tuple[int, ...]
+    ) -> TextAnswer:
+        text = self._opened.tokenizer, self._opened.special, prompt
+        if not parameters.ranked:
+            return TextAnswer(asked, parameters, member.outbox, *text)
+        told = frozenset(place for place, sample in enumerate(asked.samples) if sample.ended)
+        ranking = Ranking(member.outbox, parameters.n, told)
+        return TextAnswer(replace(asked, samples=()), parameters, ranking, *text)
+
+    def _parameters(self, asked: Submit) -> Parameters:
+        try:
+            given = json.loads(asked.parameters)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(f"sampling_parameters is not JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise InvalidRequest(f"sampling_parameters is {given!r}; expected a JSON object")
+        tokenizer = self._opened.tokenizer
+        parameters = parse_parameters(
+            given,
+            defaults=self._opened.sampling,
+            seed=asked.seed,
+            encode=None if tokenizer is None else lambda text: _plain(tokenizer, text),
+        )
+        if parameters.stop and tokenizer is None:
+            raise InvalidRequest(
+                "stop needs a tokenizer, and this model has none; say stop_token_ids instead"
+            )
+        return parameters
+
+    def _guide(self, parameters: Parameters) -> Guide | None:
+        """Return the compiled structure; made here, where no step waits for it."""
+        structure, compile_structure = parameters.structure, self._opened.compile_structure
+        if structure is None:
+            return None
+        if compile_structure is None:
+            raise InvalidRequest(
+                f"{structure.kind.value} needs a tokenizer, and the checkpoint has no "
+                "tokenizer.json; leave it out or put the file there"
+            )
+        return compile_structure(structure)
+
+    def _adapter(self, name: str) -> StoredAdapter | None:
+        """Return the adapter of this name, read as far as its header; None for no name."""
+        return self._opened.find_adapter(name) if name else None
+
+    def _prompt(self, asked: Submit, *, special: bool) -> tuple[int, ...]:
+        if asked.ids:
+            self._engine.limits.check_prompt(asked.ids)  # a tokenizer takes no other numbers
+            return asked.ids
+        tokenizer = self._opened.tokenizer
+        if tokenizer is None:
+            raise InvalidRequest(
+                "text_input needs a tokenizer, and the checkpoint has no tokenizer.json; send "
+                "input_ids or put the file there"
+            )
+        return tuple(map(int, tokenizer.encode(asked.text, special=special)))
+
+    def _kick(self) -> None:
+        """See that a lane steps the engine while there is something to do."""
+        with self._lock:
+            if self._closed or self._stepping or not self._engine.has_work:
+                return
+            self._stepping = True
+        self._outstanding_work = self._workshop.outstanding.add(self._step_ns)
+        self._workshop.lanes.submit(
+            Job(
+                work=self._step,
+                drop=self._dropped,
+                holder=self._holder,
+                priority=self._spec.priority,
+                owner=self,
+                model=self._spec.served_as,
+                cost_ns=self._step_ns,
+            )
+        )
+
+    def _step(self, grant: Grant) -> Callable[[], None]:
+        """Bring the engine a step further; whatever becomes of that, another one may follow."""
+        failure = settled(lambda: self._advance(grant), self._workshop.on_fault)
+        if isinstance(failure, GeError):
+            log.critical(
+                "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
+            )
+            self._workshop.on_fault()
+        return self._end_step
+
+    def _advance(self, grant: Grant) -> None:
+        started_ns = time.monotonic_ns()
+        plan = settled(self._engine.step, self._workshop.on_fault)
+        if isinstance(plan, GeError):
+            self._engine.abort(plan)
+            label, error = RunLabel(self._spec.served_as), type(plan).__name__
+        else:
+            rows = len(plan.spans)
+            label, error = RunLabel(self._spec.served_as, (rows, plan.num_tokens), rows), ""
+        self._workshop.timeline.add(label, grant, started_ns, error)
+        self._step_ns = time.monotonic_ns() - started_ns
+
+    def _end_step(self) -> None:
+        self._outstanding_work.release()
+        with self._lock:
+            self._stepping = False
+        self._kick()
+
+    def _dropped(self, error: GeError) -> None:
+        """End all texts: there is no step for them."""
+        settled(lambda: self._engine.abort(error), self._workshop.on_fault)
+        self._end_step()
+
+    def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> bool:
+        """Pass an update on; called by the lane that steps. See `generate.update.Sink`."""
+        stopped = answer.take(update)
+        if answer.over:
+            member.numbers.discard(answer.asked.number)
+        return stopped
+
+    def _seen(self) -> Seen:
+        """Return what was counted since anybody looked last, and the levels of now."""
+        with self._lock:
+            before, self._looked = self._looked, self._engine.figures()
+            return _difference(before, self._looked, self._opened.name)
+
+
+def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return a text's tokens as they stand within another."""
+    return [int(token) for token in tokenizer.encode(text, special=False)]
+
+
+def _measured(parameters: Parameters) -> Parameters:
+    """Return parameters for which the engine tells the log-probability of each token."""
+    if parameters.sampling.logprobs is not None:
+        return parameters
+    return replace(parameters, sampling=replace(parameters.sampling, logprobs=0))
+
+
+@dataclass(slots=True)
+class _Member:
+    """A client: what comes from it and goes to it; the how manieth it is names its requests."""
+
+    client: Client
+    place: int
+    parts: Parts = field(default_factory=Parts)
+    numbers: set[int] = field(default_factory=set)
+    outbox: Outbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.client)
+
+    def name(self, number: int) -> str:
+        """Return what the engine calls a request of this client."""
+        return f"{self.place}.{number}"
+
+
+def _difference(before: Figures, now: Figures, engine: str) -> Seen:
+    histograms = {
+        name: seen.since(before.histograms[name]) for name, seen in now.histograms.items()
+    }
+    return Seen(
+        engine=engine,
+        levels={name: float(getattr(now, name)) for name in LEVELS},
+        counts={name: count - before.counts[name] for name, count in now.counts.items()},
+        buckets={
+            "x".join(map(str, bucket)): grown
+            for bucket, count in now.buckets.items()
+            if (grown := count - before.buckets.get(bucket, 0))
+        },
+        histograms=histograms,
+    )

@@ -1,0 +1,410 @@
+"""A stub's end of text generation: requests go in, deltas come out, across the executor's death.
+
+A request is kept here, with the tokens that have come, until its last sample has ended. So when the
+executor dies, the next one is sent prompt and tokens, and goes on with the very tokens that would
+have come: clients notice a pause. A request that was being served when two executors died is on
+probation from then on: such requests are sent one at a time, the next when the one before has
+brought a token. One over which an executor dies then is refused, and its neighbours are not. One
+that is withdrawn holds up the next until the service has answered for it: its step goes on, and may
+kill.
+
+A request's time limit is kept by the engine, between two steps, and by this side where no executor
+says anything: it hangs, or the next one is being started.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+from ge_backend.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DeviceUnavailable,
+    ExecutorLost,
+    GeError,
+    error_from_name,
+    unforeseen,
+)
+from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.client.stream import ServiceStream
+from ge_backend.executor.protocol.outstanding import OutstandingView
+from ge_text.protocol import (
+    Delta,
+    Look,
+    News,
+    Parts,
+    Refused,
+    Sample,
+    Seen,
+    Submit,
+    Withdraw,
+    parts_of,
+)
+
+__all__ = ["GenerationClient", "Sink"]
+
+log = logging.getLogger(__name__)
+
+# How many executors may die while they serve a request before it is sent alone, and at all; so
+# many may die in a row over opening the model before nobody waits for that.
+TRUSTED, PATIENCE = 1, 8
+# How often it is asked whether somebody still waits: 10-25 us a request (tested on 2.51).
+ASK_EVERY_S = 0.1
+# How late the engine may be with the error of a request whose time is over.
+LATE_S = 0.5
+# Pauses before an executor that cannot be had is asked for again.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+# How long requests may still run when the model is left.
+DRAIN_S = 20.0
+
+
+class Sink(Protocol):
+    """Where the deltas of one request go; called by one thread at a time."""
+
+    def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
+        """Take what is new, one delta per sample; `last`: nothing comes any more."""
+
+    def fail(self, error: GeError) -> None:
+        """Take the error that ends the request; nothing comes any more."""
+
+    @property
+    def unwanted(self) -> bool:
+        """Whether nobody waits for it any more."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request without its last delta.
+
+    Attributes:
+        submit: what an executor would be sent now.
+        sent: whether the executor that lives has it.
+        deaths: of executors that had it.
+        state: what each sample's last delta said, without text and tokens.
+        proven: it has brought a token since it was sent last.
+        deadline_s: CLOCK_MONOTONIC; infinite: none.
+    """
+
+    submit: Submit
+    sink: Sink
+    deadline_s: float = math.inf
+    sent: bool = False
+    deaths: int = 0
+    proven: bool = True
+    state: list[Delta] = field(default_factory=list)
+
+    def asked(self) -> Submit:
+        """Return what an executor is sent: the time that is left is less the later that is."""
+        submit = replace(self.submit, again=self.deaths > 0)
+        left_s = max(0.001, self.deadline_s - time.monotonic())
+        if not math.isfinite(left_s):
+            return submit
+        return replace(submit, timeout_s=round(left_s, 3))
+
+    def late(self) -> DeadlineExceeded:
+        """Return the error of a request whose time is over."""
+        text = f"the request was not done within its {self.submit.timeout_s:g} s"
+        return DeadlineExceeded(f"{text}; allow it more")
+
+    def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
+        """Keep what has come; return a delta per sample, and whether these were the last ones."""
+        first = replace(deltas[0], text="", ids=(), logprobs="null", cumulative=0.0, finish="")
+        self.state = self.state or [replace(first, sample=i) for i in range(first.samples)]
+        samples = list(self.submit.samples or (Sample(),) * first.samples)
+        whole = list(self.state)
+        for delta in deltas:
+            whole[delta.sample] = delta
+            self.state[delta.sample] = replace(delta, text="", ids=(), logprobs="null")
+            before = samples[delta.sample]
+            samples[delta.sample] = Sample(
+                ids=before.ids + delta.ids,
+                ended=bool(delta.finish),
+                cumulative=delta.cumulative,
+            )
+        self.submit = replace(self.submit, samples=tuple(samples))
+        self.proven = True
+        return whole, all(sample.ended for sample in samples)
+
+
+@dataclass(slots=True)
+class GenerationClient:
+    """One stub's share of a model that generates text.
+
+    Args:
+        connect: returns a new connection to the device's executor.
+        key: returns what names the service now, see `ge_text/service/service.py`.
+        on_restart: called whenever the executor was found dead.
+        on_seen: called with what has been counted, some time after `look`.
+        on_close: called last, once the service is left.
+
+    Attributes:
+        told: what the service said of itself, JSON.
+
+    Raises:
+        GeError: the model cannot be loaded.
+    """
+
+    connect: Callable[[], ExecutorConnection]
+    key: Callable[[], str]
+    on_restart: Callable[[], None] = lambda: None
+    on_seen: Callable[[Seen], None] = lambda _: None
+    on_close: Callable[[], None] = lambda: None
+    told: str = field(init=False, default="")
+    _stream: ServiceStream | None = field(init=False, default=None)
+    _failure: GeError | None = field(init=False, default=None)
+    _live: dict[int, _Live] = field(init=False, default_factory=dict)
+    _numbers: Iterator[int] = field(init=False, default_factory=partial(itertools.count, 1))
+    _withdrawn: int = field(init=False, default=0)  # the request that was on trial then; 0: none
+    _looking: bool = field(init=False, default=False)
+    _closing: threading.Event = field(init=False, default_factory=threading.Event)
+    _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
+    _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        asking = threading.Thread(target=self._ask, name="generation-watch", daemon=True)
+        self._open()
+        try:
+            asking.start()
+        except RuntimeError as error:
+            self._closing.set()
+            self._leave()
+            raise DeviceUnavailable(f"no thread can be started for time limits: {error}") from error
+
+    @property
+    def ready(self) -> bool:
+        """Whether the executor can be had, or may be in a moment."""
+        return self._failure is None
+
+    @property
+    def outstanding(self) -> OutstandingView | None:
+        """What the executor shows of its work, its device and itself; None once it is left."""
+        stream = self._stream
+        return None if stream is None else stream.outstanding
+
+    def submit(self, prompt: Submit, sink: Sink) -> None:
+        """Ask for text; everything else comes to the sink.
+
+        Raises:
+            DeviceUnavailable: there is no executor, and the last attempts to have one failed.
+            InvalidRequest: no executor could read it.
+        """
+        submit = replace(prompt, number=next(self._numbers), seed=secrets.randbits(62))
+        submit.check()
+        until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf
+        with self._lock:
+            if self._failure is not None:
+                raise DeviceUnavailable(f"{self._failure}; it is tried again meanwhile")
+            self._live[submit.number] = _Live(submit, sink, until_s)
+            self._send_waiting()
+
+    def look(self) -> None:
+        """Ask for figures, unless that has been done already; `on_seen` gets them."""
+        with self._lock:
+            if not self._looking:
+                self._looking = True  # before it is sent: the answer comes in another thread
+                if not self._post(Look()):
+                    self._looking = False
+
+    def close(self) -> None:
+        """Let what runs end, for `DRAIN_S` at most, and leave; what has not ended then fails."""
+        until = time.monotonic() + DRAIN_S
+        while self._live and time.monotonic() < until and self._failure is None:
+            time.sleep(0.01)
+        self._closing.set()
+        self._leave()
+        text = "the model was unloaded before the text was complete; ask again"
+        self._fail_all(DeviceUnavailable(text))
+        self.on_close()
+
+    def _open(self) -> None:
+        """Open the service and send what waits; one thread at a time.
+
+        Raises:
+            GeError: it cannot be had.
+        """
+        with self._opening:
+            parts = Parts()
+            stream = ServiceStream(
+                self.connect(),
+                kind="generation",
+                key=self.key(),
+                take=lambda body: self._take(parts, body),
+                ended=self._lose,
+            )
+            with self._lock:
+                before, self._stream = self._stream, stream
+                self._failure, self.told, self._looking = None, stream.told, False
+                for live in self._live.values():
+                    live.sent = False
+                self._send_waiting()
+            if before is not None:
+                before.close()
+            if self._closing.is_set():
+                self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _take(self, parts: Parts, body: bytes) -> None:
+        """Hand out what the service has posted; called by the stream's thread."""
+        message = parts.take(body)
+        if isinstance(message, Seen):
+            self._looking = False
+            _unharmed(lambda: self.on_seen(message))
+        elif isinstance(message, Refused):
+            self._end_trial(message.number)
+            error = error_from_name(message.error, message.message)
+            live = self._live.get(message.number)
+            if isinstance(error, DeadlineExceeded) and live is not None:
+                error = live.late()  # a later executor knows of the time that was left
+            self._fail(message.number, error)
+        elif isinstance(message, News):
+            news: dict[int, list[Delta]] = {}
+            for delta in message.deltas:
+                news.setdefault(delta.number, []).append(delta)
+            for number, deltas in news.items():
+                self._deliver(number, deltas)
+
+    def _deliver(self, number: int, deltas: Sequence[Delta]) -> None:
+        with self._lock:
+            live = self._live.get(number)
+            if live is None:  # withdrawn
+                self._end_trial(number)
+                return
+            whole, last = live.note(deltas)
+            if last:
+                del self._live[number]
+            if last or live.deaths > TRUSTED:
+                self._send_waiting()
+        _unharmed(lambda: live.sink.add(whole, last=last))
+
+    def _fail(self, number: int, error: GeError) -> None:
+        with self._lock:
+            live = self._live.pop(number, None)
+            self._send_waiting()
+        if live is not None:
+            _unharmed(lambda: live.sink.fail(error))
+
+    def _fail_all(self, error: GeError) -> None:
+        for number in list(self._live):
+            self._fail(number, error)
+
+    def _send_waiting(self) -> None:
+        """Send what the executor does not have yet; the lock is held."""
+        for live in self._live.values():
+            if not live.sent and (live.deaths <= TRUSTED or not self._on_trial()):
+                live.sent = self._post(live.asked())
+                live.proven = live.deaths <= TRUSTED
+
+    def _on_trial(self) -> bool:
+        if self._withdrawn:
+            return True
+        return any(live.sent and not live.proven for live in self._live.values())
+
+    def _end_trial(self, number: int) -> None:
+        """Send the next one if the service has answered for what was withdrawn on trial."""
+        with self._lock:
+            if number == self._withdrawn:
+                self._withdrawn = 0
+                self._send_waiting()
+
+    def _post(self, message: Submit | Withdraw | Look) -> bool:
+        """Send a message; False where there is no executor: all is sent again to the next one."""
+        try:
+            if self._stream is not None:
+                for part in parts_of(message):
+                    self._stream.post(part)
+        except ExecutorLost:
+            return False
+        return self._stream is not None
+
+    def _lose(self, error: GeError) -> None:
+        """Note that the executor is gone, and get another; called by the dead stream's thread."""
+        if self._closing.is_set():
+            return
+        log.warning("the executor is gone (%s); another is started", error)
+        self.on_restart()
+        guilty: list[int] = []
+        with self._lock:
+            self._withdrawn = 0
+            for number, live in self._live.items():
+                live.deaths += live.sent
+                if live.sent and (not live.proven or live.deaths > PATIENCE):
+                    guilty.append(number)
+                live.sent = False
+        for number in guilty:
+            text = "the executor died each time that it served this request; it is not tried again"
+            self._fail(number, ExecutorLost(f"{text}. See the server's log for the reason"))
+        while not self._closing.is_set():
+            reopening = threading.Thread(target=self._reopen, name="generation-reopen", daemon=True)
+            try:
+                reopening.start()
+            except RuntimeError as lacking:  # this thread has nothing else to do
+                log.warning("another executor cannot be started yet: %s", lacking)
+                self._closing.wait(FIRST_PAUSE_S)
+            else:
+                return
+
+    def _reopen(self) -> None:
+        pause_s, deaths = FIRST_PAUSE_S, 0
+        while not self._closing.is_set():
+            try:
+                self._open()
+            except ExecutorLost as error:
+                log.warning("the executor died over opening the model: %s", error)
+                deaths += 1
+                if deaths > PATIENCE:
+                    self._do_without(error)
+            except GeError as error:
+                self._do_without(error)
+            except Exception as error:
+                log.exception("the model could not be opened again in an unforeseen way")
+                self._do_without(unforeseen(error, DeviceUnavailable))
+            else:
+                return
+            self._closing.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _do_without(self, error: GeError) -> None:
+        self._failure = error
+        self._fail_all(DeviceUnavailable(f"{error}; it is tried again meanwhile"))
+
+    def _ask(self) -> None:
+        """Withdraw requests that nobody waits for, and those whose time was over a while ago."""
+        while not self._closing.wait(ASK_EVERY_S):
+            with self._lock:
+                live = list(self._live.items())
+            late_s = time.monotonic() - LATE_S
+            for number, request in live:
+                if request.sink.unwanted:
+                    self._withdraw(number, Cancelled("the client has given up on the request"))
+                elif request.deadline_s < late_s:
+                    self._withdraw(number, request.late())
+
+    def _withdraw(self, number: int, error: GeError) -> None:
+        with self._lock:
+            live = self._live.get(number)
+            if live is not None and live.sent and not live.proven:
+                self._withdrawn = number
+            self._post(Withdraw(number=number))
+        self._fail(number, error)
+
+
+def _unharmed(tell: Callable[[], None]) -> None:
+    """Hand something out; whatever that raises, the thread has others to serve."""
+    try:
+        tell()
+    except Exception:
+        log.exception("something could not be handed out")

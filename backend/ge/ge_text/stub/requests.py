@@ -1,0 +1,166 @@
+"""Between the host's requests for text and ours: the tensors of Triton's vLLM backend.
+
+Clients of that backend work unchanged. Source of names, types and of what is sent when:
+triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Two tensors are ours:
+`input_ids` in place of `text_input`, and `output_ids`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.errors import InvalidRequest
+from ge_backend.host.room import check_room
+from ge_text.protocol import Delta, Submit
+from ge_text.stub.tensors import SWITCHES
+
+__all__ = ["TextRequest", "read_text_request", "write_text_response"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRequest:
+    """What one request asks for, and how it is to be answered.
+
+    Attributes:
+        prompt: what goes to the executor.
+        stream: every delta is a response; else there is exactly one.
+        prepend: the prompt's text stands before the answer's.
+        wanted: the outputs that the response is to have, by name.
+    """
+
+    prompt: Submit
+    stream: bool
+    prepend: bool
+    wanted: frozenset[str]
+
+
+def read_text_request(request: Any) -> TextRequest:
+    """Return the host's request as ours.
+
+    Raises:
+        InvalidRequest: its tensors contradict each other or cannot be read.
+    """
+    tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+    stream = _switch(tensors, "stream")
+    exclude = _switch(tensors, "exclude_input_in_output", default=stream)
+    if stream and not exclude:
+        raise InvalidRequest(
+            "exclude_input_in_output is false and stream is true: a stream holds new text only; "
+            "leave one of them out"
+        )
+    text, ids = _prompt(tensors)
+    wanted = {
+        name
+        for name in request.requested_output_names()
+        if not (switch := SWITCHES.get(name)) or _switch(tensors, switch)
+    }
+    prompt = Submit(
+        text=text or "",
+        ids=ids,
+        parameters=_parameters(request, tensors),
+        timeout_s=request.timeout() / 1e6,
+        cumulative="cumulative_logprob" in wanted,
+    )
+    return TextRequest(
+        prompt=prompt,
+        stream=stream,
+        prepend=not exclude and text is not None,
+        wanted=frozenset(wanted),
+    )
+
+
+def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: bool) -> Any:
+    """Return the response that carries what is new, one element per sample of the request.
+
+    It has nothing that the client has not named. A sender drops such tensors without holding
+    Python's lock, which ended stubs of Python 3.12 and races in older ones. Source: python_backend
+    r24.10 src/response_sender.cc, Send; seen on 2.51.
+
+    Raises:
+        OutOfMemory: shared memory has no room for it.
+    """
+    before = asked.prompt.text if first and asked.prepend else ""
+    arrays: dict[str, Any] = {
+        "text_output": _strings([before + delta.text for delta in deltas]),
+        "finish_reason": _strings([delta.finish or "None" for delta in deltas]),
+        "cumulative_logprob": np.array([d.cumulative for d in deltas], np.float32),
+        "logprobs": _strings([delta.logprobs for delta in deltas]),
+        "num_input_tokens": np.array([deltas[0].prompt_tokens], np.uint32),
+        "num_output_tokens": np.array([len(delta.ids) for delta in deltas], np.uint32),
+        "output_ids": np.array([n for delta in deltas for n in delta.ids], np.int64),
+    }
+    wanted = {name: array for name, array in arrays.items() if name in asked.wanted}
+    check_room(wanted.values())
+    return pb_utils.InferenceResponse(
+        output_tensors=[pb_utils.Tensor(name, array) for name, array in wanted.items()]
+    )
+
+
+def _prompt(tensors: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:
+    """Return the prompt's text, or its token ids where the client has them."""
+    given = sorted({"text_input", "input_ids"} & tensors.keys())
+    if len(given) != 1:
+        raise InvalidRequest(
+            f"a request needs either text_input or input_ids, got {' and '.join(given) or 'none'}"
+        )
+    if "input_ids" in tensors:
+        ids = tuple(map(int, tensors["input_ids"].reshape(-1)))
+        if not ids:  # to whom it goes, none would say that the prompt is a text
+            raise InvalidRequest("input_ids has no token; a prompt has to have at least one")
+        return None, ids
+    return _text(tensors, "text_input"), ()
+
+
+def _parameters(request: Any, tensors: Mapping[str, Any]) -> str:
+    """Return the sampling parameters as JSON: those of the request, and over them the tensor's.
+
+    The vLLM backend ignores the former beside the latter; its own client sends the same ones both
+    ways (`samples/client.py`).
+    """
+    try:
+        beside = str(request.parameters() or "{}")
+    except UnicodeDecodeError as error:  # the host passes on what came, a body's `id` among it
+        raise InvalidRequest(f"a parameter of the request is not UTF-8: {error}") from error
+    if "sampling_parameters" not in tensors:
+        return beside
+    text = _text(tensors, "sampling_parameters")
+    others, own = json.loads(beside), _object(text)
+    return text if own is None or not others else json.dumps({**others, **own})
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # the executor says what is wrong with it
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(tensors: Mapping[str, Any], name: str) -> str:
+    flat = tensors[name].reshape(-1)
+    if len(flat) != 1:
+        raise InvalidRequest(f"{name} holds {len(flat)} texts; a request has one")
+    value = flat[0]
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{name} is not UTF-8: {error}") from error
+
+
+def _switch(tensors: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    if name not in tensors:
+        return default
+    flat = tensors[name].reshape(-1)
+    if len(flat) != 1:
+        raise InvalidRequest(f"{name} holds {len(flat)} values; a request has one")
+    return bool(flat[0])
+
+
+def _strings(texts: Sequence[str]) -> Any:
+    return np.array([text.encode() for text in texts], dtype=np.object_)

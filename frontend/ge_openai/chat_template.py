@@ -1,0 +1,317 @@
+"""The chat template of a checkpoint: messages in, the prompt that the model was trained on out.
+
+Templates are code that comes with a checkpoint; they run in jinja2's sandbox, with the names and
+extensions that transformers gives them. Source: transformers 5.23.0,
+`utils/chat_template_utils.py`, `_compile_jinja_template`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import jinja2.ext
+import jinja2.nodes
+import jinja2.sandbox
+
+from ge_backend.errors import GeError
+from ge_backend.model.config.model_folder import read_folder
+from ge_backend.model.files.model_file import stamp_of
+from ge_openai.api_error import ApiError
+from ge_openai.call_forms import CallForm, form_of
+from ge_openai.contents import (
+    check_nothing_is_lost,
+    contents_of,
+    up_to_end,
+    with_end,
+)
+from ge_openai.folders import find_folder
+from ge_openai.messages import (
+    Message,
+    content_text,
+    with_calls_as_text,
+    with_nine_letter_ids,
+    with_objects_as_arguments,
+)
+from ge_openai.rendering import Rendering
+
+__all__ = ["AddedTokens", "ChatTemplate", "Templates", "template_files"]
+
+CONFIG = "tokenizer_config.json"
+TOKENIZER = "tokenizer.json"
+TEMPLATE = "chat_template.jinja"
+OTHERS = "additional_chat_templates"
+SPECIAL = "special_tokens_map.json"
+DEVELOPER = "developer"  # OpenAI's later name of the role `system`
+ASSISTANT = "assistant"  # templates leave out what it thought
+PLAIN = Rendering()
+# In templates of Mistral's, which refuse ids of tool calls that are of another length.
+NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
+
+
+def template_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint's folder that its chat template is read from."""
+    names = (CONFIG, SPECIAL, TEMPLATE, TOKENIZER)
+    several = [path for name in names if (path := folder / name).is_file()]
+    return several + _others(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedTokens:
+    """Tokens that were added to a vocabulary: number by text, and which are left out of texts."""
+
+    ids: Mapping[str, int]
+    special: frozenset[str]
+
+
+class ChatTemplate:
+    """The template of a checkpoint's folder, with a variant for tools where it has one.
+
+    Args:
+        folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
+            of its own; variants may be files in `additional_chat_templates`.
+
+    What a content is to the template, a text or parts, is told by what it writes of both when it is
+    read.
+
+    Attributes:
+        calls: how its model writes calls of tools; None where that is not known.
+
+    Raises:
+        ApiError: the folder has no template, or none that can be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[str, str] = {}
+        self.calls: CallForm | None = None
+        try:
+            config = _read_json(folder / CONFIG)
+            texts = _templates(folder, config)
+            whole = "".join(texts.values())
+            self.calls = form_of(whole)
+            self._knows_developers = DEVELOPER in whole
+            self._nine_letters = bool(NINE_LETTERS.search(whole))
+            environment = _environment()
+            self._templates = {name: environment.from_string(text) for name, text in texts.items()}
+            self._reads_documents = "documents" in whole
+            self._names = _special_tokens(_read_json(folder / SPECIAL)) | _special_tokens(config)
+            self._contents = {
+                name: contents_of(partial(template.render, **self._names, tools=None))
+                for name, template in self._templates.items()
+            }
+        except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
+            raise ApiError(f"the model's chat template cannot be read: {error}") from error
+        if not self._templates:
+            raise ApiError(
+                "the model's checkpoint has no chat template: neither chat_template.jinja nor "
+                "chat_template in tokenizer_config.json; use /v1/completions",
+                code="no_chat_template",
+            )
+
+    @cached_property
+    def tokens(self) -> AddedTokens:
+        """Tokens that were added to the vocabulary; none where the folder does not say."""
+        try:
+            found = _read_json(self._folder / TOKENIZER).get("added_tokens") or ()
+            return AddedTokens(
+                ids={one["content"]: one["id"] for one in found},
+                special=frozenset(one["content"] for one in found if one.get("special")),
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ApiError(f"the model's {TOKENIZER} cannot be read: {error}") from error
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        asked: Rendering = PLAIN,
+    ) -> str:
+        """Return the prompt that asks for the next message.
+
+        It holds all special tokens that there are to be: as in transformers' `apply_chat_template`,
+        it is told in tokens without those that the tokenizer puts around other texts. Messages of a
+        developer are the system's where the template says nothing of developers. Arguments of calls
+        are JSON's values, or texts where the template joins them to one, as DeepSeek's does; or
+        always objects where it goes through their names.
+
+        Raises:
+            ApiError: the template refuses the messages, or leaves out a text of a message that is
+                not the assistant's.
+        """
+        name = "tool_use" if tools and "tool_use" in self._templates else "default"
+        name = name if name in self._templates else next(iter(self._templates))
+        if asked.documents and not self._reads_documents:
+            raise ApiError(
+                "the model's chat template has no place for documents; put them into a message",
+                param="documents",
+            )
+        if not self._knows_developers:
+            messages = [_from_the_system(message) for message in messages]
+        written = partial(
+            self._templates[name].render,
+            **{
+                **self._names,
+                **asked.names,
+                "tools": list(tools) or None,
+                "documents": list(asked.documents) or None,
+                "add_generation_prompt": asked.answers,
+            },
+        )
+        if self._nine_letters:
+            messages = list(map(with_nine_letter_ids, messages))
+        texts = [content_text(each) for each in messages if each["role"] != ASSISTANT]
+        messages = list(map(self._contents[name].form, messages))
+        if asked.goes_on:
+            messages = [*messages[:-1], with_end(messages[-1])]
+        try:
+            prompt = _first_that_works(written, messages)
+        except Exception as error:  # whatever a template's code may raise: it is the request's
+            raise ApiError(
+                f"the model's chat template refuses the messages: {error}", param="messages"
+            ) from error
+        if asked.goes_on:
+            prompt = up_to_end(prompt)
+        check_nothing_is_lost(prompt, texts)
+        return prompt
+
+
+def _first_that_works(written: Callable[..., Any], messages: Sequence[Message]) -> str:
+    """Return a prompt with the first form of the calls in a chat that its template can print."""
+    try:
+        return str(written(messages=list(messages)))
+    except (TypeError, jinja2.UndefinedError):
+        if not any("tool_calls" in message for message in messages):
+            raise
+        for change in (with_calls_as_text, with_objects_as_arguments):
+            with contextlib.suppress(TypeError, jinja2.UndefinedError):
+                return str(written(messages=list(map(change, messages))))
+        raise
+
+
+def _from_the_system(message: Message) -> Message:
+    return message | {"role": "system"} if message["role"] == DEVELOPER else message
+
+
+class Templates:
+    """The chat templates of the models of some repositories, by their version folders as of now."""
+
+    def __init__(self, repositories: Sequence[Path]) -> None:
+        self._repositories = repositories
+        self._read: dict[str, tuple[tuple[Path, str], ChatTemplate]] = {}
+
+    def of(self, model: str) -> ChatTemplate:
+        """Return the template, as it is now, of a model that the server knows.
+
+        Raises:
+            ApiError: its checkpoint is not here, or has no template.
+        """
+        folder = self._checkpoint(model)
+        state = folder, _stamp(folder)
+        known = self._read.get(model)
+        if known is None or known[0] != state:
+            known = self._read[model] = state, ChatTemplate(folder)
+        return known[1]
+
+    def _checkpoint(self, model: str) -> Path:
+        try:
+            folder = find_folder(self._repositories, model)
+            if folder is not None:
+                return read_folder(folder).directory
+        except (GeError, OSError) as error:
+            raise ApiError(f"the model's folder cannot be read: {error}") from error
+        raise ApiError(
+            f"the chat template of {model!r} is not known here, as none of the API's model "
+            "repositories has the model; use /v1/completions, or name its --model-repository"
+        )
+
+
+class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere
+    """`{% generation %}` marks what a model is trained to write; here it is nothing special."""
+
+    tags = frozenset({"generation"})
+
+    def parse(self, parser: Any) -> Any:
+        """Return what stands between the tags."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.Scope(body, lineno=line)
+
+
+def _stamp(checkpoint: Path) -> str:
+    try:
+        return stamp_of(template_files(checkpoint))
+    except OSError as error:  # one has just gone
+        raise ApiError(f"the model's chat template cannot be read: {error}") from error
+
+
+def _environment() -> Any:
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
+    return environment
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - the arguments are transformers'
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002 - as above
+) -> str:
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return a file's JSON object; empty where there is no file."""
+    if not path.is_file():
+        return {}
+    read = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(read, dict):
+        raise ApiError(f"the model's {path.name} holds no JSON object")
+    return read
+
+
+def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens that a file names, such as `bos_token`."""
+    return {
+        key: value.get("content", "") if isinstance(value, Mapping) else value
+        for key, value in said.items()
+        if key.endswith("_token") and isinstance(value, (str, Mapping))
+    }
+
+
+def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the templates by name; a file goes before the configuration."""
+    file = folder / TEMPLATE
+    found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+    if isinstance(found, str):
+        found = [{"name": "default", "template": found}]
+    others = {path.stem: path.read_text(encoding="utf-8") for path in _others(folder)}
+    return {one["name"]: one["template"] for one in found or ()} | others
+
+
+def _others(folder: Path) -> list[Path]:
+    """Return the files of variants, which transformers writes beside the default's."""
+    return sorted((folder / OTHERS).glob("*.jinja"))

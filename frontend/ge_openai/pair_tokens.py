@@ -1,0 +1,77 @@
+"""The tokens of pairs of texts: how many there are, and documents that are cut to fit."""
+
+from __future__ import annotations
+
+from ge_backend.errors import CONTEXT_LENGTH, InvalidRequest
+from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
+from ge_openai.embedding_tokens import ModelTokens
+from ge_openai.rank_body import Pairs
+
+__all__ = ["fitted"]
+
+
+def fitted(tokens: ModelTokens | None, pairs: Pairs) -> tuple[tuple[str, ...], int]:
+    """Return the documents, cut as is asked for, and how many tokens all pairs have for the model.
+
+    `tokens` is the tokenizer's, None where it is not here: nothing is counted then.
+
+    Raises:
+        ApiError: a pair is too long and must not be cut, or cannot be; or the tokenizer that it
+            takes to know is not here.
+    """
+    if tokens is None:
+        _check_nothing_is_asked(pairs)
+        return pairs.documents, 0
+    try:
+        return _fitted(tokens, pairs)
+    except InvalidRequest as error:
+        raise ApiError(str(error), param=pairs.names[1]) from error
+
+
+def _fitted(tokens: ModelTokens, pairs: Pairs) -> tuple[tuple[str, ...], int]:
+    cut, options = pairs.cut, tokens.options
+    prepared = list(map(options.prepared, pairs.documents))
+    queries = dict.fromkeys(pairs.queries)
+    counts = tokens.tokenizer.lengths([options.prepared(query) for query in queries])
+    of_query = dict(zip(queries, counts, strict=True))
+    special = tokens.tokenizer.around(pair=True) if options.add_special_tokens else 0
+    refused = cut.never or options.overflow == "error"
+    documents, total = list(pairs.documents), 0
+    for place, length in enumerate(tokens.tokenizer.lengths(prepared)):
+        around = of_query[pairs.queries[place]] + special
+        room = min(cut.document or length, length)
+        if cut.pair:
+            room = min(room, cut.pair - around)
+        if room < 0:
+            raise ApiError(
+                f"truncate_prompt_tokens is {cut.pair}, and {pairs.names[0]} has {around} tokens, "
+                "special ones of the pair included; only documents are cut",
+                param="truncate_prompt_tokens",
+            )
+        if room < length:
+            documents[place] = tokens.tokenizer.beginning(prepared[place], room)
+        count = around + room
+        if tokens.most and count > tokens.most and refused:
+            raise ApiError(
+                f"{CONTEXT_LENGTH} {tokens.most} tokens, special ones included, and "
+                f"{pairs.names[0]} and {pairs.names[1]}[{place}] have {count}: send a shorter text",
+                param=pairs.names[1],
+                code=CONTEXT_LENGTH_EXCEEDED,
+            )
+        total += min(count, tokens.most or count)
+    return tuple(documents), total
+
+
+def _check_nothing_is_asked(pairs: Pairs) -> None:
+    cut = pairs.cut
+    asked = {
+        "max_tokens_per_doc": cut.document,
+        "truncate_prompt_tokens": cut.pair,
+        "truncation": cut.never,
+    }
+    for field in (name for name, given in asked.items() if given):
+        raise ApiError(
+            f"{field} needs the model's tokenizer, which is not known here: leave it out, or name "
+            "the API its --model-repository",
+            param=field,
+        )

@@ -1,0 +1,134 @@
+"""One prompt for a language model, as tensors of Triton's vLLM backend, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ge_backend.tensors import Array
+from ge_openai.logprobs import TokenLogprob, read_logprobs
+
+__all__ = ["Piece", "TextCall", "joined", "read_pieces", "text_inputs", "text_outputs"]
+
+_COUNTS = ("num_input_tokens", "num_output_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextCall:
+    """What a language model is asked.
+
+    Attributes:
+        prompt: text, or tokens.
+        sampling: parameters by vLLM's names, as JSON has them.
+        stream: each response holds what is new; else there is exactly one.
+        logprobs: whether they are wanted; how many is among `sampling`.
+        counts: whether tokens are counted, as log-probabilities need it, too. Each output of each
+            response costs its way through the server.
+    """
+
+    model: str
+    prompt: str | tuple[int, ...]
+    sampling: Mapping[str, Any]
+    stream: bool
+    logprobs: bool
+    counts: bool
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs that a response has only if it is asked for them."""
+        counts = _COUNTS if self.counts or self.logprobs else ()
+        return ("finish_reason", *counts, *(("logprobs",) if self.logprobs else ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What is new of one sample.
+
+    Attributes:
+        tokens: how many the piece has; 0 where they are not counted.
+        logprobs: one per token, empty where none were asked for.
+        finish: `stop` or `length`; "" while the sample goes on.
+        prompt_tokens: of the prompt, likewise.
+    """
+
+    text: str
+    tokens: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: str = ""
+    prompt_tokens: int = 0
+
+
+def text_inputs(call: TextCall) -> dict[str, Array]:
+    """Return the input tensors by name: bool [1], object [1] of bytes, int64 [T]."""
+    inputs: dict[str, Array] = {
+        "stream": np.array([call.stream]),
+        "exclude_input_in_output": np.array([True]),
+        "sampling_parameters": np.array([json.dumps(call.sampling).encode()], np.object_),
+    }
+    inputs.update({f"return_{name}": np.array([True]) for name in call.outputs})
+    if isinstance(call.prompt, str):
+        inputs["text_input"] = np.array([call.prompt.encode()], np.object_)
+    else:
+        inputs["input_ids"] = np.array(call.prompt, np.int64)
+    return inputs
+
+
+def text_outputs(call: TextCall) -> tuple[str, ...]:
+    """Return the names of the outputs that are wanted."""
+    return ("text_output", *call.outputs, *(("output_ids",) if call.logprobs else ()))
+
+
+def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:
+    """Return what one response brings, a piece per sample; none if it is an empty last one.
+
+    Args:
+        outputs: those of `text_outputs`, each with one element per sample; `output_ids` has those
+            of all samples behind each other.
+    """
+    if "text_output" not in outputs:
+        return []
+    texts = [text.decode() for text in outputs["text_output"]]
+    counted = "num_output_tokens" in outputs
+    counts = outputs["num_output_tokens"].tolist() if counted else [0] * len(texts)
+    reasons = [reason.decode() for reason in outputs["finish_reason"]]
+    prompt_tokens = int(outputs["num_input_tokens"][0]) if counted else 0
+    return [
+        Piece(
+            text=text,
+            tokens=count,
+            logprobs=logprobs,
+            finish="" if reason == "None" else reason,
+            prompt_tokens=prompt_tokens,
+        )
+        for text, count, reason, logprobs in zip(
+            texts, counts, reasons, _logprobs(outputs, counts), strict=True
+        )
+    ]
+
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """Return the pieces of one sample as one."""
+    return Piece(
+        text="".join(piece.text for piece in pieces),
+        tokens=sum(piece.tokens for piece in pieces),
+        logprobs=tuple(token for piece in pieces for token in piece.logprobs),
+        finish=pieces[-1].finish,
+        prompt_tokens=pieces[-1].prompt_tokens,
+    )
+
+
+def _logprobs(
+    outputs: Mapping[str, Array], counts: Sequence[int]
+) -> list[tuple[TokenLogprob, ...]]:
+    if "logprobs" not in outputs:
+        return [()] * len(counts)
+    ids = outputs["output_ids"].tolist()
+    ends = np.cumsum(counts).tolist()
+    return [
+        read_logprobs(text, ids[end - count : end])
+        for text, end, count in zip(outputs["logprobs"], ends, counts, strict=True)
+    ]

@@ -1,0 +1,297 @@
+"""The server behind the API, over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import grpc  # type: ignore[import-untyped] # ships no types
+import numpy as np
+import tritonclient.grpc as grpcclient
+from tritonclient.grpc import aio
+from tritonclient.utils import (
+    InferenceServerException,
+    deserialize_bytes_tensor,
+    np_to_triton_dtype,
+    triton_to_np_dtype,
+)
+
+from ge_backend.tensors import Array
+from ge_openai.api_error import ApiError, error_of_grpc
+from ge_openai.models import Ability, ServedModel, read_model
+from ge_openai.text_call import Piece, TextCall, read_pieces, text_inputs, text_outputs
+
+__all__ = ["TritonConnection"]
+
+# Errors of a stream come with their status. Source: triton-inference-server/server r24.10,
+# `docs/protocol/extension_generate.md` and `src/grpc/stream_infer_handler.cc`.
+_STRICT = {"triton_grpc_error": "true"}
+# The server is the operator's own, most often on this machine: no proxy of the environment is asked
+# for it, and after an outage gRPC tries each second, where by itself it waits up to two minutes.
+# What is given here stands in place of the client's own options, so its limits on messages, none,
+# are among them.
+_CHANNEL = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+)
+# Then a server stands still; one that is busy answers sooner.
+READY_TIMEOUT_S = 5.0
+# A model's name is a folder's, here or in a bucket of S3, whose names end there. The server's error
+# repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
+MOST_NAME_BYTES = 1024
+# Characters of such a name that the answer repeats.
+MOST_TOLD = 100
+# gRPC's word for an answer that has not come within the time for it.
+_TOO_LATE = "DEADLINE_EXCEEDED"
+
+
+class TritonConnection:
+    """One connection for all requests; for one event loop.
+
+    Args:
+        url: host:port of gRPC.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = aio.InferenceServerClient(url, channel_args=_CHANNEL)
+        self._known: dict[str, ServedModel] = {}
+        self._heard = 0.0
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._client.close()
+
+    async def ready(self) -> bool:
+        """Return whether the server answers, and all of its models do, within a while."""
+        try:
+            return bool(await self._client.is_server_ready(client_timeout=READY_TIMEOUT_S))
+        except InferenceServerException:
+            return False
+
+    async def models(self) -> list[ServedModel]:
+        """Return the models that are ready and can be served.
+
+        Raises:
+            ApiError: the server does not answer.
+        """
+        # Of each version that is served; the repository may be closed to others, or away.
+        call = self._client.get_inference_statistics(as_json=True, client_timeout=READY_TIMEOUT_S)
+        served = [each["name"] for each in (await self._asked(call)).get("model_stats", [])]
+        self._known = {}
+        found = await asyncio.gather(*map(self._read, dict.fromkeys(served)))
+        return [model for model in found if model is not None]
+
+    async def model(self, name: str, ability: Ability) -> ServedModel:
+        """Return a model for what it is to do.
+
+        Raises:
+            ApiError: there is none of that name, it is not ready, or it is for something else.
+        """
+        if not _can_be_a_name(name):
+            raise _unknown(f"{name[:MOST_TOLD]}…" if len(name) > MOST_TOLD else name)
+        model = self._known.get(name)
+        if model is None or model.ability is not ability:  # it may have been loaded anew
+            model = await self._read(name)
+        if model is None:
+            raise await self._explained(name, _unknown(name))
+        if model.ability is not ability:
+            raise _unknown(name)
+        return model
+
+    async def write(self, call: TextCall) -> AsyncGenerator[list[Piece], None]:
+        """Yield what a language model writes, a piece per sample; closing it cancels the request.
+
+        Raises:
+            ApiError: the server has refused or failed it.
+        """
+        request = {
+            "model_name": call.model,
+            "inputs": _tensors(text_inputs(call)),
+            "outputs": [grpcclient.InferRequestedOutput(name) for name in text_outputs(call)],
+        }
+        stream = self._client.stream_infer(_once(request), headers=_STRICT)
+        try:
+            with self._watched(stream):
+                async for result, error in stream:
+                    self._heard = time.monotonic()
+                    if error is not None:
+                        raise await self._explained(call.model, ApiError(str(error), status=500))
+                    pieces = read_pieces(_arrays(result.get_response()))
+                    if pieces:
+                        yield pieces
+        except grpc.RpcError as error:
+            failure = error_of_grpc(error.code().name, error.details())
+            raise await self._explained(call.model, failure) from error
+
+    async def vectors(self, model: ServedModel, columns: Sequence[Sequence[bytes]]) -> Array:
+        """Return float32 [rows, size] of texts, or of the pairs in two columns of a ranker's.
+
+        There are at most `model.rows` rows.
+
+        Raises:
+            ApiError: the server has refused or failed it, or the model has another form by now.
+        """
+        names = (model.input, model.pair)[: len(columns)]
+        given = {
+            name: np.array(column, np.object_).reshape(-1, 1)
+            for name, column in zip(names, columns, strict=True)
+        }
+        wanted = [grpcclient.InferRequestedOutput(model.output)]
+        call = asyncio.ensure_future(
+            self._client.infer(model.name, _tensors(given), outputs=wanted)
+        )
+        try:
+            with self._watched(call):
+                result = await self._asked(call)
+        except ApiError as error:
+            if error.status == HTTPStatus.BAD_REQUEST and await self._read(model.name) != model:
+                raise _not_ready(model.name) from error
+            raise await self._explained(model.name, error) from error
+        vectors: Array = result.as_numpy(model.output).reshape(len(columns[0]), -1)
+        return vectors
+
+    async def _read(self, name: str) -> ServedModel | None:
+        """Return what a model is for, and remember it."""
+        self._known.pop(name, None)
+        try:
+            model = read_model(await self._config(name))
+        except ApiError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        if model is not None:
+            self._known[name] = model
+        return model
+
+    async def _config(self, name: str) -> Any:
+        call = self._client.get_model_config(name, as_json=True, client_timeout=READY_TIMEOUT_S)
+        return (await self._asked(call))["config"]
+
+    async def _explained(self, model: str, error: ApiError) -> ApiError:
+        """Return what a failure means: that the model is not ready now, or no longer there.
+
+        Triton fails a stream of such a model without a status, and other requests as not found,
+        also while it ends or loads a model anew (seen on 2.51).
+        """
+        if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR}:
+            return error
+        self._known.pop(model, None)
+        try:
+            await self._config(model)
+        except ApiError as absent:
+            if absent.status != HTTPStatus.NOT_FOUND:
+                raise
+            # Of one that the server knows it says instead that it "has no available versions".
+            if str(absent).endswith(" is not found") or await self.ready():
+                return _unknown(model)
+        else:
+            return error
+        return _not_ready(model)
+
+    async def _asked(self, call: Any) -> Any:
+        try:
+            return await call
+        except InferenceServerException as error:
+            status = _status(error)
+            raise (
+                _silent() if status == _TOO_LATE else error_of_grpc(status, error.message())
+            ) from error
+
+    @contextlib.contextmanager
+    def _watched(self, call: Any) -> Iterator[None]:
+        """Cancel a call in the end, and as soon as the server stands still.
+
+        Raises:
+            ApiError: it does.
+        """
+        watch = asyncio.ensure_future(self._silence())
+        watch.add_done_callback(lambda _: call.cancel())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if watch.done() and not watch.cancelled():
+                raise _silent() from None
+            raise
+        finally:
+            watch.cancel()
+
+    async def _silence(self) -> None:
+        """Return when the server stands still: nothing comes, nor whether it lives."""
+        while True:
+            await asyncio.sleep(READY_TIMEOUT_S)
+            if time.monotonic() - self._heard < READY_TIMEOUT_S:
+                continue
+            try:
+                await self._client.is_server_live(client_timeout=READY_TIMEOUT_S)
+            except InferenceServerException as error:
+                if _status(error) == _TOO_LATE:
+                    return
+            self._heard = time.monotonic()
+
+
+def _can_be_a_name(name: str) -> bool:
+    """Whether the server can be asked for a model of this name."""
+    try:
+        return len(name.encode()) <= MOST_NAME_BYTES and "\0" not in name  # which ends a C string
+    except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can write
+        return False
+
+
+def _status(error: InferenceServerException) -> str:
+    return str(error.status() or "").removeprefix("StatusCode.")
+
+
+def _silent() -> ApiError:
+    return ApiError(
+        "the server gives no answer; ask again when /health says that it is ready",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+    )
+
+
+def _not_ready(model: str) -> ApiError:
+    return ApiError(
+        f"the model {model!r} is not ready; ask again when /health says that the server is",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        param="model",
+    )
+
+
+def _unknown(model: str) -> ApiError:
+    return ApiError(
+        f"the model {model!r} does not exist here, or is not for this; GET /v1/models lists those "
+        "that are",
+        status=HTTPStatus.NOT_FOUND,
+        param="model",
+        code="model_not_found",
+    )
+
+
+def _arrays(response: Any) -> dict[str, Array]:
+    """Return a response's tensors, all of one dimension; `InferResult` would seek each anew."""
+    pairs = zip(response.outputs, response.raw_output_contents, strict=True)
+    return {tensor.name: _array(tensor.datatype, block) for tensor, block in pairs}
+
+
+def _array(kind: str, block: bytes) -> Array:
+    if kind == "BYTES":
+        texts: Array = deserialize_bytes_tensor(block)
+        return texts
+    return np.frombuffer(block, triton_to_np_dtype(kind))
+
+
+async def _once(request: Mapping[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    yield dict(request)
+
+
+def _tensors(arrays: Mapping[str, Array]) -> Iterable[Any]:
+    tensors = []
+    for name, array in arrays.items():
+        tensors.append(grpcclient.InferInput(name, array.shape, np_to_triton_dtype(array.dtype)))
+        tensors[-1].set_data_from_numpy(array)
+    return tensors

@@ -1,0 +1,178 @@
+"""What OpenVINO reads of a file."""
+
+import numpy as np
+import pytest
+
+openvino = pytest.importorskip("openvino")
+pytest.importorskip("onnx")
+from onnx import TensorProto, helper  # noqa: E402
+
+from ge_backend.engines.ov.model import cause, read_model, signature_of  # noqa: E402
+from ge_backend.errors import ModelError, Unsupported  # noqa: E402
+
+
+def write(path, element=TensorProto.FLOAT, dims=("batch", "length"), op="Identity"):
+    shape = list(dims)
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", element, shape)],
+        [helper.make_tensor_value_info("y", element, shape)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_an_onnx_file_names_its_axes(tmp_path):
+    """OpenVINO drops the names, so they are read from the file."""
+    path = write(tmp_path / "m.onnx", dims=("batch", 3))
+    signature = signature_of(read_model(path), path)
+    assert signature.input("x").describe() == "FP32 [batch, 3]"
+    assert signature.output("y").describe() == "FP32 [batch, 3]"
+
+
+def test_a_file_of_openvinos_own_has_sizes_and_types(tmp_path):
+    """Its free dimensions have no names; the parameter `axes.<tensor>` gives them some."""
+    openvino.save_model(read_model(write(tmp_path / "m.onnx")), tmp_path / "m.xml")
+    path = tmp_path / "m.xml"
+    signature = signature_of(read_model(path), path)
+    assert signature.input("x").dims == (-1, -1)
+    assert signature.input("x").axes == ("", "")
+    assert signature.output("y").dtype.name == "FP32"
+
+
+def test_a_file_of_openvinos_own_bounds_its_axes(tmp_path):
+    """They get names for it; what is free, or fixed, has none."""
+    from openvino import opset13 as ops
+
+    dims = [openvino.Dimension(1, 8), openvino.Dimension(2, -1), openvino.Dimension(), 4]
+    x = ops.parameter(openvino.PartialShape(dims), np.float32, name="x")
+    openvino.save_model(openvino.Model([ops.relu(x)], [x], "m"), tmp_path / "m.xml")
+    signature = signature_of(read_model(tmp_path / "m.xml"), tmp_path / "m.xml")
+    assert signature.inputs[0].dims == (-1, -1, -1, 4)
+    assert signature.inputs[0].axes == ("x.0", "x.1", "", "")
+    assert signature.axis_limits == {"x.0": 8}
+    assert signature.axis_least == {"x.1": 2}
+
+
+def test_tensors_without_a_name_are_numbered(tmp_path):
+    """As `openvino.convert_model` leaves the outputs of a torch model."""
+    from openvino import opset13 as ops
+
+    a, b = ops.parameter([-1], np.float32, name="a"), ops.parameter([-1], np.float32, name="b")
+    model = openvino.Model([ops.add(a, b), ops.subtract(a, b)], [a, b])
+    for port in (model.inputs[0], *model.outputs):
+        port.get_tensor().set_names(set())
+    signature = signature_of(model, tmp_path / "m.xml")
+    assert [spec.name for spec in signature.inputs] == ["input_0", "b"]
+    assert [spec.name for spec in signature.outputs] == ["output_0", "output_1"]
+
+
+def test_inputs_of_an_onnx_file_are_named_as_it_names_them(tmp_path):
+    """OpenVINO drops an operator that does nothing, and gives its input the name of its output."""
+    path = write(tmp_path / "m.onnx", op="Dropout")
+    signature = signature_of(read_model(path), path)
+    assert signature.inputs[0].describe() == "FP32 [batch, length]"
+    assert [spec.name for spec in (*signature.inputs, *signature.outputs)] == ["x", "y"]
+
+
+def several_names(tmp_path):
+    """Write an IR whose input and output have two names each, and return its path."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Cast", ["input_0"], ["/Cast_output_0"], to=TensorProto.FLOAT),
+            helper.make_node("Relu", ["/Cast_output_0"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("input_0", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    converted = openvino.convert_model(tmp_path / "m.onnx")
+    converted.outputs[0].get_tensor().add_names({"a_second_name"})
+    openvino.save_model(converted, tmp_path / "m.xml", compress_to_fp16=False)
+    return tmp_path / "m.xml"
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ((), ["input_0", "y"]),
+        (("/Cast_output_0",), ["/Cast_output_0", "y"]),
+        (("a_second_name", "input_0"), ["input_0", "a_second_name"]),
+    ],
+)
+def test_of_several_names_a_tensor_has_the_one_that_its_file_had(tmp_path, asked, names):
+    """Which the converter shows; any other one may be asked for."""
+    path = several_names(tmp_path)
+    signature = signature_of(read_model(path), path, asked)
+    assert [spec.name for spec in (*signature.inputs, *signature.outputs)] == names
+
+
+@pytest.mark.parametrize(
+    ("element", "named"),
+    [(TensorProto.DOUBLE, "FP64"), (TensorProto.UINT64, "UINT64"), (TensorProto.STRING, "BYTES")],
+)
+def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
+    """The error says which engine computes it as it is."""
+    path = write(tmp_path / "m.onnx", element)
+    with pytest.raises(Unsupported, match=rf"'x' is {named}, .*onnxruntime"):
+        signature_of(read_model(path), path)
+
+
+@pytest.mark.parametrize("inside", ["graph", "branch", "loop"])
+@pytest.mark.parametrize(
+    ("element", "named"), [(TensorProto.DOUBLE, "FP64"), (TensorProto.UINT64, "UINT64")]
+)
+def test_so_is_what_a_graph_computes_on_the_way(tmp_path, element, named, inside):
+    """Its inputs and outputs are FP32; a branch, or a loop's body, is a graph in an operator."""
+    wide = [
+        helper.make_node("Cast", ["x"], ["wide"], to=element),
+        helper.make_node("Mul", ["wide", "wide"], ["square"]),
+        helper.make_node("Cast", ["square"], ["y"], to=TensorProto.FLOAT),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows"])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows"])
+    on = helper.make_tensor_value_info("on", TensorProto.BOOL, [])
+    branch = helper.make_graph(wide, "branch", [], [y])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "other", [], [y])
+    chosen = helper.make_node("If", ["on"], ["y"], then_branch=branch, else_branch=other)
+    row = [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in "xy"]
+    body = helper.make_graph(wide, "body", row[:1], row[1:])
+    loop = helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
+    nodes = {"graph": wide, "branch": [chosen], "loop": [loop]}[inside]
+    graph = helper.make_graph(nodes, "g", [x, on], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(Unsupported, match=rf"m\.onnx: .* is {named}, .*onnxruntime"):
+        signature_of(read_model(path), path)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model"])
+def test_a_corrupt_file_is_refused(tmp_path, content):
+    """In one line."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"m\.onnx: OpenVINO cannot load it") as caught:
+        read_model(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_operation_is_named(tmp_path):
+    """As OpenVINO names it, without where in its sources."""
+    path = write(tmp_path / "m.onnx", op="Unheard")
+    with pytest.raises(ModelError, match="Unheard") as caught:
+        read_model(path)
+    assert "Exception from" not in str(caught.value)
+
+
+def test_the_cause_of_an_error():
+    """The first lines only say in which source files it came up."""
+    text = "Exception from src/a.cpp:1:\nException from src/b.cpp:2:\nCheck failed\nfor this\n\n"
+    assert cause(RuntimeError(text)) == "Check failed for this"
+    assert cause(RuntimeError("")) == "RuntimeError"
+    assert cause(RuntimeError("Exception from src/a.cpp:1:")) == "Exception from src/a.cpp:1:"

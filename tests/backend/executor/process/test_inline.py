@@ -1,0 +1,230 @@
+"""An executor inside this process."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from builders.null_models import (
+    SHORT,
+    comes_true,
+    num_ours,
+    order,
+    run_values,
+    running,
+    sums,
+    write_null,
+)
+from ge_backend.engines.null.device import NullDevice, NullGraph
+from ge_backend.errors import DeviceUnavailable, GraphFailed, OutOfMemory
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.server import executor
+from ge_backend.executor.server.stub_handler import StubHandler
+from ge_backend.serving.fleet.fleet import Fleet
+
+HANGS = """
+import logging, sys, threading
+from pathlib import Path
+import numpy as np
+from ge_backend.device.base import GraphSource
+from ge_backend.engines.null.device import NullGraph
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.serving.assumptions.comparison import run_once
+
+logging.basicConfig(level=logging.INFO)
+session = Session(
+    lambda: connect_inline("null", run_timeout_s=0.3),
+    GraphSource.of(Path(sys.argv[1])),
+    arena_bytes=4096,
+    on_restart=lambda: None,
+)
+begun, graph_run = threading.Event(), NullGraph.run
+NullGraph.run = lambda *given, **more: (begun.set(), graph_run(*given, **more))[1]
+run = threading.Thread(target=run_once, args=(session, {"x": np.ones((1, 2), np.float32)}))
+run.start()
+if sys.argv[2] == "1":
+    begun.wait()
+    session.close()
+run.join()
+"""
+
+
+def open_session(folder):
+    source = write_null(folder / "model.null")
+    return Session(
+        lambda: connect_inline("null"), source, arena_bytes=4096, on_restart=lambda: None
+    )
+
+
+@pytest.fixture
+def session(tmp_path):
+    """One on an executor in this process, whose threads end with it."""
+    before = threading.active_count()
+    opened = open_session(tmp_path)
+    yield opened
+    opened.close()
+    assert comes_true(lambda: threading.active_count() <= before)
+
+
+def test_an_inline_executor_serves_and_ends_with_its_session(tmp_path):
+    """Inside the stub's own process the same session works, and nothing of it stays."""
+    before = num_ours()
+    session = open_session(tmp_path)
+    assert session.executor_pid == os.getpid()
+    assert sums(run_values(session, 1, 2)) == [3, 6]
+    session.close()
+    del session
+    assert comes_true(lambda: num_ours() <= before)
+
+
+def test_its_device_is_given_back_when_closing_returns(tmp_path, monkeypatch):
+    """A command's interpreter may end next, and an engine that is at work then aborts it."""
+    before, closed, close = set(threading.enumerate()), [], NullDevice.close
+
+    def slowly(device):
+        time.sleep(0.1)
+        close(device)
+        closed.append(device)
+
+    monkeypatch.setattr(NullDevice, "close", slowly)
+    monkeypatch.setattr(executor, "POLL_S", 20.0)  # nobody waits for the next look
+    session = open_session(tmp_path)
+    begin = time.monotonic()
+    session.close()
+    assert len(closed) == 1
+    assert set(threading.enumerate()) <= before
+    assert time.monotonic() - begin < 10
+
+
+def test_a_device_that_is_not_there_cannot_be_inline():
+    """An unknown device is an error that opens nothing."""
+    before = num_ours()
+    with pytest.raises(DeviceUnavailable, match="'abacus' is unknown"):
+        connect_inline("abacus")
+    assert num_ours() <= before
+
+
+def test_a_device_whose_executor_cannot_be_made_is_closed(monkeypatch):
+    """Whoever tries again finds it free."""
+    opened, closed = [], []
+
+    def refuse(device, **_):
+        opened.append(device)
+        monkeypatch.setattr(device, "close", lambda: closed.append(device), raising=False)
+        raise OutOfMemory("the pool is larger than the device")
+
+    monkeypatch.setattr(executor, "Executor", refuse)
+    with pytest.raises(OutOfMemory, match="the pool is larger"):
+        connect_inline("null")
+    assert closed == opened
+
+
+def test_a_lone_run_is_made_by_the_thread_that_waits_for_it(session, monkeypatch):
+    """No other thread has to wake up; of several runs that is the last one."""
+    names, run = [], NullGraph.run
+
+    def noted(*given, **more):
+        names.append(threading.current_thread().name)
+        return run(*given, **more)
+
+    monkeypatch.setattr(NullGraph, "run", noted)
+    assert sums(run_values(session, 1)) == [3]
+    assert names == [threading.current_thread().name]
+    assert sums(run_values(session, 1, 2, 3)) == [3, 6, 9]
+    assert sum(name.startswith("lane-") for name in names) >= 2
+
+
+def test_devices_inline_run_side_by_side(tmp_path, monkeypatch):
+    """The thread that sends makes a run of the last one only: each waits for the other here."""
+    source = write_null(tmp_path / "model.null")
+    sessions = {
+        name: Session(
+            partial(connect_inline, name), source, arena_bytes=4096, on_restart=lambda: None
+        )
+        for name in ("null:0", "null:1")
+    }
+    fleet = Fleet(sessions, SHORT)
+    both, run = threading.Barrier(2), NullGraph.run
+
+    def met(*given, **more):
+        both.wait(20)
+        return run(*given, **more)
+
+    def stage(session, chosen, *, again):
+        session.reserve(128 * len(chosen), keep=again)
+        return [order(session, value) for value in chosen]
+
+    monkeypatch.setattr(NullGraph, "run", met)
+    outcomes = [ended.outcome for ended in fleet.run([1000.0, 1000.0], stage)]
+    assert sorted(sums(outcomes)) == [0, 3]
+    fleet.close()
+
+
+def test_more_answers_than_a_socket_holds_stop_nobody(session):
+    """Whoever sends also answers, and must not wait for room that only it can make."""
+    values = range(2000)
+    session.reserve(256 * len(values))
+    orders = [order(session, value) for value in values]
+    outcomes = dict(running(session, orders, lambda index: index % 7 == 0))
+    assert len(outcomes) == len(values)
+    done = {index: outcome for index, outcome in outcomes.items() if outcome.error is None}
+    assert sums(done.values()) == [3.0 * index for index in done]
+
+
+@pytest.mark.parametrize("closing", [False, True])
+def test_a_run_that_never_ends_ends_the_process(tmp_path, closing):
+    """Also while somebody waits to leave: nothing else ends a call into an engine."""
+    source = write_null(tmp_path / "model.null", cost_ms={"*": 60_000})
+    begin = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS, source.path, str(int(closing))],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "GE_RUN_TIMEOUT_S allows 0.3: its executor ends" in ended.stderr
+    assert "ends with this process" in ended.stderr
+    assert time.monotonic() - begin < 40
+
+
+def test_an_error_is_that_runs_alone_and_the_connection_goes_on(session, monkeypatch):
+    """As with an executor elsewhere."""
+    run = NullGraph.run
+
+    def failing(*given, **more):
+        monkeypatch.setattr(NullGraph, "run", run)
+        raise GraphFailed("not this one")
+
+    monkeypatch.setattr(NullGraph, "run", failing)
+    assert sums(run_values(session, 1)) == ["GraphFailed"]
+    assert sums(run_values(session, 1)) == [3]
+
+
+def test_a_defect_ends_the_connection_and_the_next_use_opens_another(session, monkeypatch):
+    """As where a thread of the executor's dies of it."""
+    answer = StubHandler._answer
+
+    def broken(*given):
+        monkeypatch.setattr(StubHandler, "_answer", answer)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(StubHandler, "_answer", broken)
+    with pytest.raises(ZeroDivisionError):
+        session.inspect()
+    assert sums(run_values(session, 1)) == [3]
+
+
+def test_leaving_ends_what_waits(session):
+    """And again does nothing."""
+    connection = session._connection
+    session.close()
+    assert not connection._stays
+    connection.close()

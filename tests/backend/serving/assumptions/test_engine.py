@@ -1,0 +1,120 @@
+"""Whether an engine computes what its file says shows beside another engine's answers."""
+
+import functools
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from builders import engine_faults as faults
+from builders.graphs import masked_mean
+from builders.opened_graph import opened_graph
+from ge_backend.errors import DeviceUnavailable, Unsupported
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.serving.assumptions.completion import whole_document
+from ge_backend.serving.assumptions.engine import check_engine, with_engine_verdict
+from ge_backend.serving.assumptions.served import served
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("openvino")
+
+COUNT = itertools.count()
+
+
+@pytest.fixture
+def judge(tmp_path, monkeypatch):
+    """A function that tests the engine of a model: its verdict, and how often another was asked."""
+    from ge_backend.engines.ov import graph, mends
+
+    def judge(
+        model, *, engine="openvino", precision="origin", mended=True, store=None, found=None, **said
+    ):
+        if not mended:
+            monkeypatch.setattr(mends, "MENDS", {})
+            monkeypatch.setattr(graph, "cut_angles", lambda _: None)
+        folder = tmp_path / str(next(COUNT))
+        folder.mkdir()
+        asked = []
+        kept = store or Store(None)
+        how = {"engine": engine, "precision": precision}
+        with opened_graph(folder, model, **how, **said) as (session, read):
+            config = read(**whole_document({"name": "m", **said}, read(), session, kept))
+
+            def reference(name):
+                asked.append(name)
+                if found is not None:
+                    raise found
+                source = replace(session.source, engine=name, precision="origin")
+                connect = functools.partial(connect_inline, "cpu", 0, 0)
+                return Session(connect, source, arena_bytes=1 << 16, on_restart=print)
+
+            judged = served(config, session, kept)
+            if store is not None:
+                with_engine_verdict(config, session, kept, judged, reference)
+            judged = with_engine_verdict(config, session, kept, judged, reference)
+            verdict = next((v for v in judged.verdicts if v.assumption == "engine"), None)
+            check = functools.partial(check_engine, config, session, judged)
+            if verdict is not None and not verdict.holds:
+                with pytest.raises(Unsupported, match="answers otherwise than onnxruntime"):
+                    check()
+            else:
+                check()
+        return verdict, asked
+
+    return judge
+
+
+FRAMES = {
+    "max_batch_size": 8,
+    "input": [{"name": "frames", "data_type": "TYPE_FP32", "dims": [-1, faults.WIDTH]}],
+    "output": [{"name": "last", "data_type": "TYPE_FP32", "dims": [2 * faults.SIZE]}],
+    "parameters": {"generate.lengths": {"string_value": "lengths"}},
+}
+BF16 = {"precision": "bf16", "parameters": {"precision": {"string_value": "bf16"}}}
+
+
+@pytest.mark.parametrize(
+    ("model", "document"), [(faults.row_lengths(), FRAMES), (faults.rotary(), BF16)]
+)
+def test_a_fault_of_the_engine_shows(judge, model, document):
+    """Of unequal rows, and far along an axis; what is mended holds."""
+    assert judge(model, **document)[0].verdict == HOLDS
+    verdict = judge(model, mended=False, **document)[0]
+    assert verdict.verdict == FAILS
+    assert "of its largest number" in verdict.figure
+
+
+def test_an_engine_that_is_right_holds(judge):
+    """With how far it is from the other one, which was asked."""
+    verdict, asked = judge(masked_mean())
+    assert (verdict.verdict, asked) == (HOLDS, ["onnxruntime"])
+    assert float(verdict.figure) < 1e-4
+
+
+def test_a_second_start_asks_nobody(judge, tmp_path):
+    """The verdict is kept with the file and the engines' releases."""
+    verdict, asked = judge(masked_mean(), store=Store(tmp_path / "cache"))
+    assert (verdict.verdict, asked) == (HOLDS, ["onnxruntime"])
+
+
+def test_the_engine_that_the_file_is_made_for_is_not_compared(judge):
+    """There is nothing else to go by."""
+    assert judge(masked_mean(), engine="onnxruntime") == (None, [])
+
+
+def test_without_another_engine_it_is_said(judge):
+    """Nothing is known then, and it is served."""
+    missing = DeviceUnavailable("model.onnx needs onnxruntime")
+    verdict, _ = judge(masked_mean(), found=missing)
+    assert verdict.verdict == NOT_TESTED
+    assert "there is no onnxruntime to compare with" in verdict.tested
+
+
+def test_it_may_be_taken_as_given(judge):
+    """The parameter `assume` says so."""
+    assume = {"parameters": {"assume": {"string_value": "engine"}}}
+    verdict, asked = judge(masked_mean(), **assume)
+    assert (verdict.verdict, asked) == (TAKEN, [])

@@ -1,0 +1,84 @@
+"""What a model's graph is loaded from, and on which devices."""
+
+import threading
+import zipfile
+from types import SimpleNamespace
+
+import pytest
+
+from ge_backend.errors import ModelError
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.serving import connect
+from ge_backend.serving.connect import open_fleet, source_of
+
+
+@pytest.mark.parametrize(("name", "told"), [("model.pt", ["x"]), ("model.pt2", [])])
+def test_only_files_that_say_nothing_are_told_what_is_declared(tmp_path, name, told):
+    """Two models with other names for the tensors of one file share it where it says them itself."""
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+        archive.writestr("m/constants.pkl", b"")
+    config = {"name": "m", "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}]}
+    ours = ModelConfig.read(config, directory=tmp_path, version="1", environment={})
+    assert [spec.name for spec in source_of(ours, "cpu").declared.inputs] == told
+
+
+DEVICES = ("null:2", "null:0", "null:1")
+
+
+class Opened:
+    """Stands for the sessions of devices: those that were opened, and which of them are."""
+
+    def __init__(self, monkeypatch):
+        self.devices, self.left, self.failures = [], [], {}
+        self.may_go_on = threading.Event()
+        monkeypatch.setattr(connect, "open_session", self.open_session)
+
+    def open_session(self, _, device, **__):
+        if device != DEVICES[0]:
+            self.may_go_on.wait(10)
+        if device in self.failures:
+            raise self.failures[device]
+        self.devices.append(device)
+        self.left.append(device)
+        return SimpleNamespace(device=device, close=lambda: self.left.remove(device))
+
+    def fleet(self):
+        config = SimpleNamespace(placement=SimpleNamespace(devices=DEVICES))
+        return open_fleet(config, on_restart=lambda _: None)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    return Opened(monkeypatch)
+
+
+def test_a_fleets_devices_keep_their_order(opened):
+    """The first one speaks for them, whichever is opened soonest."""
+    opened.may_go_on.set()
+    assert tuple(session.device for session in opened.fleet().sessions) == DEVICES
+
+
+def test_where_one_device_fails_the_others_are_left(opened):
+    """Its own error says why."""
+    opened.may_go_on.set()
+    opened.failures = {"null:1": ModelError("not there")}
+    with pytest.raises(ModelError, match="not there"):
+        opened.fleet()
+    assert (set(opened.devices), opened.left) == ({"null:2", "null:0"}, [])
+
+
+def test_where_no_thread_is_left_for_a_device_the_others_are_left(opened, monkeypatch):
+    """The thread of another one may have opened it all the same."""
+    start, started = threading.Thread.start, []
+
+    def limited(self):
+        started.append(self)
+        if len(started) > 1:
+            opened.may_go_on.set()
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="new thread"):
+        opened.fleet()
+    assert (set(opened.devices), opened.left) == (set(DEVICES), [])

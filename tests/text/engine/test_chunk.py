@@ -1,0 +1,104 @@
+"""How many prompt tokens a step has beside those who wait for their next token."""
+
+import pytest
+
+from ge_text.engine.chunk import FIRST, PATIENCE, SMALLEST, ChunkController
+
+
+def step_s(decodes, prompt_tokens):
+    """A device: 10 ms, 1 ms a row, 0.5 ms a prompt token."""
+    return (0.01 + 0.001 * decodes if decodes else 0.01) + 0.0005 * prompt_tokens
+
+
+def learned(controller, decodes=8, steps=30):
+    for _ in range(steps):
+        controller.observe(decodes=decodes, prompt_tokens=0, seconds=step_s(decodes, 0))
+        chunk = controller.tokens(decodes)
+        controller.observe(decodes=decodes, prompt_tokens=chunk, seconds=step_s(decodes, chunk))
+    return controller.tokens(decodes)
+
+
+@pytest.mark.parametrize("target_ms", [40, 100, 400])
+def test_a_step_takes_what_the_target_allows(target_ms):
+    """After a few measurements a step with decoding rows ends close to the target."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=target_ms / 1000)
+    chunk = learned(controller)
+    assert step_s(8, chunk) == pytest.approx(target_ms / 1000, rel=0.1)
+
+
+def test_a_target_below_what_decoding_takes_does_not_stop_prompts():
+    """Prompts go on in small pieces, whatever the target."""
+    assert learned(ChunkController(fixed=0, budget=4096, target_s=0.001)) == SMALLEST
+    assert learned(ChunkController(fixed=0, budget=8, target_s=0.001)) == 8
+
+
+def test_where_nobody_waits_for_a_token_the_budget_is_the_bound():
+    """A prompt alone is computed in steps as large as they may be."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.01)
+    assert controller.tokens(0) == 4096
+    learned(controller)
+    assert controller.tokens(0) == 4096
+    assert controller.tokens(8) < 100
+
+
+def test_the_first_chunk_is_careful():
+    """Before anything is measured nobody is kept waiting long."""
+    assert ChunkController(fixed=0, budget=4096, target_s=9.0).tokens(1) == FIRST
+    assert ChunkController(fixed=0, budget=64, target_s=9.0).tokens(1) == 64
+
+
+def test_a_fixed_chunk_is_fixed():
+    """A configured number holds whatever was measured, within the budget."""
+    controller = ChunkController(fixed=33, budget=64, target_s=0.001)
+    learned(controller)
+    assert (controller.tokens(0), controller.tokens(8)) == (33, 33)
+    assert ChunkController(fixed=99, budget=64, target_s=0.001).tokens(0) == 64
+
+
+def test_a_short_rest_of_a_prompt_changes_little():
+    """Of three tokens mostly noise is measured; one such step does not undo what was learned."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    before = learned(controller)
+    controller.observe(decodes=8, prompt_tokens=3, seconds=step_s(8, 3) + 0.02)
+    assert controller.tokens(8) > 0.75 * before
+
+
+def test_more_rows_leave_less_for_prompts():
+    """What decoding takes is known per number of rows."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    few = learned(controller, decodes=1)
+    assert learned(controller, decodes=64) < few
+
+
+@pytest.mark.parametrize("what", ["decoding", "prompt"])
+def test_one_slow_step_at_the_beginning_is_soon_forgotten(what):
+    """What a library does at its first use is no measure, even where prompts never cease."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    if what == "decoding":
+        controller.observe(decodes=8, prompt_tokens=0, seconds=3.0)
+        controller.observe(decodes=8, prompt_tokens=0, seconds=step_s(8, 0))
+    controller.observe(decodes=8 * (what == "prompt"), prompt_tokens=10, seconds=3.0)
+    for _ in range(40):
+        chunk = controller.tokens(8)
+        controller.observe(decodes=8, prompt_tokens=chunk, seconds=step_s(8, chunk))
+    assert step_s(8, controller.tokens(8)) == pytest.approx(0.1, rel=0.2)
+
+
+@pytest.mark.parametrize(("newcomers", "times"), [(0, 1), (8, 1), (24, 3), (1000, PATIENCE)])
+def test_many_newcomers_may_make_few_streams_wait(newcomers, times):
+    """A step takes as many times the target as more wait for a first token than for a next one."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    learned(controller)
+    chunk = controller.tokens(8, newcomers)
+    assert step_s(8, chunk) == pytest.approx(0.1 * times, rel=0.1)
+
+
+def test_rows_that_were_never_seen_alone_are_no_cost_of_prompts():
+    """While prompts come in every step, more and more rows do not make a prompt token dearer."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.1)
+    controller.observe(decodes=1, prompt_tokens=0, seconds=0.02)
+    for decodes in range(2, 40):
+        chunk = controller.tokens(decodes)
+        seconds = 0.02 + 0.001 * (decodes - 1 + chunk)
+        controller.observe(decodes=decodes, prompt_tokens=chunk, seconds=seconds)
+    assert controller.token_s == pytest.approx(0.001, rel=0.05)

@@ -1,0 +1,62 @@
+"""JSON schemas as their compiler takes them."""
+
+import re
+
+import pytest
+
+from ge_text.models.json_schema import OPTIONS, WHITE, lenient, mapped, prepared
+
+
+def test_options_of_the_schema_go_before_ours():
+    """As the compiler's own order is."""
+    ours = {"whitespace_pattern": WHITE, "coerce_one_of": True}
+    assert prepared({"type": "object"}) == {"type": "object", OPTIONS: ours}
+    assert prepared(lenient({}))[OPTIONS] == {**ours, "lenient": True}
+    theirs = {"lenient": False, "whitespace_pattern": ""}
+    assert prepared(lenient({OPTIONS: theirs}))[OPTIONS] == {**ours, **theirs}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kept"),
+    [
+        (r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$", r"^[+-]?0*\d*\.?\d*$"),
+        ("(?=.*[(])a(?!b(c)d)e", "ae"),
+        ("a(?<=a)+b(?<!x){1,2}c", "abc"),
+        (r"\(?=a[(?!]", r"\(?=a[(?!]"),
+        (r"[^]()\]](?!a)b", r"[^]()\]]b"),
+        ("(?:a|b)(?P<n>c)", "(?:a|b)(?P<n>c)"),
+        (r"(a)\1", None),
+        ("(?P<n>a)(?P=n)", None),
+        ("a(?!b", "a"),
+    ],
+)
+def test_a_lenient_pattern_has_no_look_around(pattern, kept):
+    """It allows more so, and compiles; one that names what it found is left out."""
+    schema = prepared(lenient({"properties": {"pattern": {"pattern": pattern}}}))
+    assert schema["properties"]["pattern"].get("pattern") == kept
+    assert re.compile(kept or "")
+    strict = prepared({"properties": {"pattern": {"pattern": pattern}}})
+    assert strict["properties"]["pattern"]["pattern"] == pattern
+
+
+def test_unique_items_that_need_not_be_are_no_constraint():
+    """The compiler would refuse the word."""
+    assert prepared({"uniqueItems": False}).keys() == {OPTIONS}
+    assert prepared({"uniqueItems": True}).keys() == {OPTIONS, "uniqueItems"}
+
+
+def test_only_schemas_are_changed():
+    """Neither values, nor names of properties that are called like a keyword."""
+    given = {
+        "properties": {"const": {"a": 1}, "properties": {"anyOf": [{"a": 1}, True]}},
+        "const": {"a": 1},
+        "enum": [{"a": 1}],
+        "items": {"default": {"a": 1}, "a": 1},
+    }
+    made = mapped(given, lambda schema: {k: v for k, v in schema.items() if k != "a"})
+    assert made == {
+        "properties": {"const": {}, "properties": {"anyOf": [{}, True]}},
+        "const": {"a": 1},
+        "enum": [{"a": 1}],
+        "items": {"default": {"a": 1}},
+    }

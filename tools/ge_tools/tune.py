@@ -1,0 +1,193 @@
+"""`ge-backend tune`: bucket sizes from the traffic that a model has really had."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from ge_backend.errors import ConfigError
+from ge_backend.serving.learning.boundaries import SizeCost
+from ge_backend.serving.learning.tuning import Proposal, mean_of, propose, size_cost, up_to
+from ge_backend.serving.offline import look_into
+from ge_backend.serving.warmup.measure import kept_costs
+from ge_backend.serving.warmup.shaped import ShapedModel
+from ge_backend.shapes.buckets.axis import ROWS
+from ge_backend.shapes.traffic.histogram import SizeHistogram
+from ge_backend.shapes.traffic.trace_file import read_trace
+from ge_tools.model.applied import apply_settings
+from ge_tools.report.plot import write_plot
+from ge_tools.report.tuning import Tuning, tuning_json, tuning_text
+
+__all__ = ["register"]
+
+DESCRIPTION = """\
+Finds the sizes of each ragged axis that cost the recorded traffic least, for so many graphs. Costs
+are those that warm-up measured on this machine, else elements. Nothing is changed without --apply,
+and with it only sizes that save 5 % or that cover more, unless --graphs says how many there are to
+be.
+"""
+
+
+def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "tune", help="find better bucket sizes from recorded traffic", description=DESCRIPTION
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="the folder of a model")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="sizes from a file instead: a size a line, or JSON lines such as "
+        '{"rows": 1, "sizes": {"sequence": 17}}',
+    )
+    parser.add_argument(
+        "--graphs", type=int, metavar="K", help="sizes per axis; default: as many as now"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a PNG of it")
+    parser.add_argument(
+        "--apply", action="store_true", help="write the sizes into the model's config.pbtxt"
+    )
+    parser.add_argument("--device", help="default: the model's own, else GE_DEVICE, else cpu")
+    parser.add_argument(
+        "--cache-dir", type=Path, metavar="DIR", help="where traffic is kept; default: GE_CACHE_DIR"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(func=tune)
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """Print what other sizes would save, and apply them if asked to; return 0.
+
+    Raises:
+        GeError: the model cannot be read, there is no traffic, or the sizes cannot be applied.
+    """
+    path, device = arguments.model, arguments.device
+    with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
+        tuning = work_out(model, arguments.trace, arguments.graphs)
+        asked = tuning.parameters() if arguments.graphs is not None else tuning.worthwhile()
+        config_file = model.config.directory.parent / "config.pbtxt"
+        if arguments.apply:
+            _check_applicable(model, asked)
+    if arguments.plot is not None:
+        write_plot(arguments.plot, tuning)
+    diff = apply_settings(config_file, asked) if arguments.apply else None
+    if arguments.json:
+        print(tuning_json(tuning, diff))
+    else:
+        print("\n".join(tuning_text(tuning, diff)))
+    return 0
+
+
+def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuning:
+    """Return the best sizes of each ragged axis.
+
+    Raises:
+        ConfigError: the model has no ragged axis, or no traffic.
+    """
+    axes = model.layout.axes
+    name = model.config.name
+    if not axes or model.layout.concatenated:
+        raise ConfigError(f"model {name!r} pads no axis, so it has no sizes to tune; {_why(model)}")
+    traffic = _recorded(model) if trace is None else read_trace(trace, axes)
+    kept = {axis: up_to(traffic[axis], model.layout.limits.get(axis)) for axis in axes}
+    empty = [axis for axis in axes if not kept[axis].total]
+    if empty:
+        raise ConfigError(
+            f"model {name!r}: no size of axis {empty[0]!r} is within the graph's limit of "
+            f"{model.layout.limits[empty[0]]}"
+        )
+    any_shape = not (model.session.static_shapes or model.session.bucketed)
+    costs = None if any_shape else _costs_by_axis(model, {**traffic, **kept})
+    return Tuning(
+        model=name,
+        source=str(trace or model.store.traffic_path(name)),
+        measured=costs is not None,
+        static_shapes=model.session.static_shapes,
+        any_shape=any_shape,
+        left_out=sum(traffic[axis].total - kept[axis].total for axis in axes),
+        proposals=tuple(
+            _proposal(model, axis, kept[axis], graphs, None if costs is None else costs[axis])
+            for axis in axes
+        ),
+    )
+
+
+def _why(model: ShapedModel) -> str:
+    """Return why a model pads no axis, and what would change that."""
+    layout = model.layout
+    if layout.concatenated:
+        return "its requests are concatenated"
+    if not layout.matched:
+        return "every size of its inputs is fixed by the file or by config.pbtxt"
+    any_shape = not (model.session.static_shapes or model.session.bucketed)
+    if any_shape and model.config.max_batch_size <= 1:
+        return (
+            f"it does not batch (max_batch_size: {model.config.max_batch_size}) and its engine "
+            "runs any shape, so each request runs at its own size"
+        )
+    return "mark an input allow_ragged_batch in config.pbtxt if its requests may differ in length"
+
+
+def _check_applicable(model: ShapedModel, asked: Mapping[str, str]) -> None:
+    """Check that the model would load with these parameters.
+
+    Raises:
+        ConfigError: something else says which buckets it has, or its settings do not allow these.
+    """
+    config, name = model.config, model.config.name
+    if config.bucket_file is not None:
+        raise ConfigError(
+            f"model {name!r}: its buckets come from {config.bucket_file}; remove the parameter "
+            "'buckets' from config.pbtxt, then apply"
+        )
+    if model.session.fixed_shapes:
+        raise ConfigError(
+            f"model {name!r}: its file runs only in the shapes that it was compiled for; compile "
+            "it for these sizes instead"
+        )
+    if config.declared_buckets:
+        raise ConfigError(
+            f"model {name!r}: its buckets are the gears of 'ge.dynamicDims'; remove that parameter "
+            "from config.pbtxt, then apply"
+        )
+    try:
+        model.grid_with({key.removeprefix("buckets."): sizes for key, sizes in asked.items()})
+    except ConfigError as error:
+        raise ConfigError(f"model {name!r} would not load with these sizes: {error}") from error
+
+
+def _recorded(model: ShapedModel) -> dict[str, SizeHistogram]:
+    traffic = model.store.traffic(model.config.name)
+    if all(axis in traffic and traffic[axis].total for axis in model.layout.axes):
+        return traffic
+    where = model.store.traffic_path(model.config.name)
+    raise ConfigError(
+        f"no traffic of model {model.config.name!r} is recorded "
+        + ("(GE_CACHE_DIR is off)" if where is None else f"in {where}")
+        + "; serve it with the parameter learn=record (the default) and the same GE_CACHE_DIR, and "
+        "send requests; or give sizes with --trace FILE"
+    )
+
+
+def _proposal(
+    model: ShapedModel, axis: str, traffic: SizeHistogram, graphs: int | None, cost: SizeCost | None
+) -> Proposal:
+    place = 1 + model.layout.axes.index(axis)
+    now = sorted({bucket[place] for bucket in model.grid.entries})
+    return propose(axis, traffic, now, graphs, float if cost is None else cost)
+
+
+def _costs_by_axis(
+    model: ShapedModel, traffic: Mapping[str, SizeHistogram]
+) -> dict[str, SizeCost] | None:
+    """Return what a row costs by its size on each axis; None where nothing was measured."""
+    costs = kept_costs(model)
+    if not costs:
+        return None
+    most = max(model.config.max_batch_size, 1)
+    rows = min(mean_of(traffic[ROWS]), most) if ROWS in traffic else most
+    axes = model.layout.axes
+    sizes = [mean_of(traffic[axis]) for axis in axes]
+    return {axis: size_cost(costs, place, rows, sizes) for place, axis in enumerate(axes)}
