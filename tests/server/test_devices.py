@@ -195,7 +195,7 @@ def test_a_model_that_is_unloaded_tells_of_no_device(client, server, api, gone):
 def test_a_model_that_is_loaded_beside_itself_tells_of_its_devices(client, server, api):
     """The old instances take back what they have told after the new ones have told it."""
     old = spread_stubs(server)
-    api.replace("spread", 1)
+    api.load("spread", api.served("spread"), times=1)
     assert ask(client, 100) == 100
     assert comes_true(lambda: not old & spread_stubs(server), 20)
     assert comes_true(lambda: devices(server, "spread") == BOTH_UP, 60)

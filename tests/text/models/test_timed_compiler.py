@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from builders.null_models import comes_true
 from ge_backend.errors import DeviceUnavailable, InvalidRequest
 from ge_text.models.structure import Structure, StructureKind
 from ge_text.models.timed_compiler import TimedCompiler, on_a_deep_stack
@@ -84,12 +85,15 @@ def test_a_deep_stack_holds_up_no_end_of_the_process():
     assert threading.stack_size() == before
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_compiler_that_panics_fails_its_request():
-    """A panic of Rust's is no `Exception`; nothing waits for it all the same."""
+def test_a_compiler_that_panics_fails_its_request(monkeypatch):
+    """A panic of Rust's is no `Exception`; nothing waits for it all the same, and its thread just ends."""
+    unhandled = []
+    monkeypatch.setattr(threading, "excepthook", unhandled.append)
 
     def panic():
         raise BaseException("panic")  # noqa: TRY002 - as pyo3's are
 
     with pytest.raises(RuntimeError, match="compiler has failed"):
         on_a_deep_stack(panic)
+    assert comes_true(lambda: all(each.name != "structure" for each in threading.enumerate()))
+    assert [each.exc_type for each in unhandled] == [SystemExit]

@@ -91,9 +91,9 @@ def _begun(make: Callable[[], T]) -> Future[T]:
             made.set_result(make())
         except Exception as error:  # noqa: BLE001 - handed to the thread that waits
             made.set_exception(error)
-        finally:
-            if not made.done():  # a panic of Rust's, which this thread tells on its way out
-                made.set_exception(RuntimeError("the structure's compiler has failed"))
+        except BaseException as error:  # a panic of Rust's, which has told itself on stderr
+            made.set_exception(RuntimeError(f"the structure's compiler has failed: {error}"))
+            raise SystemExit from error  # of this thread alone, without a word
 
     with _STACK_SIZE:
         usual = threading.stack_size(STACK_BYTES)
