@@ -15,7 +15,10 @@ from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
 
 # Python that is not run here -> what runs it.
-ELSEWHERE = {"docs/from_python_model.md": "test_docs_from_python_model.py"}
+ELSEWHERE = {
+    "docs/from_python_model.md": "test_docs_from_python_model.py",
+    "docs/tutorial.md": "test_docs_tutorial.py",
+}
 SNIPPETS = {
     block.page: block.text
     for page in PAGES

@@ -17,11 +17,13 @@ from onnx import TensorProto, helper
 
 from builders.graphs import graph
 from builders.pages import PAGES, commands
+from builders.roots import ROOTS
+from builders.roots import sources as source_files
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "backend")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "backend", "frontend", "tools")
 LIMIT_S = 120
 
 
@@ -97,7 +99,7 @@ def test_the_version_stands_in_one_place(wheel, clean):
     assert run(clean, "ge-backend", "--version") == f"ge-backend {version}"
     headings = re.findall(r"(?m)^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text())
     assert headings[0] in {"Unreleased", version}
-    for path in (ROOT / "backend").rglob("*.py"):
+    for path in source_files():
         assert f'"{version}"' not in path.read_text()
 
 
@@ -115,13 +117,14 @@ def test_the_extras_that_the_pages_name_are_in_the_wheel(wheel):
     assert asked <= known
 
 
-def test_everything_of_the_package_is_in_the_wheel(wheel):
+@pytest.mark.parametrize("root", ROOTS)
+def test_everything_of_a_root_is_in_the_wheel(wheel, root):
     """Every file that git knows below it: modules, templates, the copy of model.py."""
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout: git does not know which files there are")
     listed = subprocess.run(
-        ["git", "ls-files", "ge_backend"],
-        cwd=ROOT / "backend" / "ge",
+        ["git", "ls-files", root],
+        cwd=ROOTS[root].parent,
         check=True,
         capture_output=True,
         text=True,
