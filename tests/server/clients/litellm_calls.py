@@ -21,9 +21,9 @@ tool = {
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     },
 }
-called = litellm.completion("ge_openai/caller", messages, tools=[tool], **there)
+called = litellm.completion("openai/caller", messages, tools=[tool], **there)
 assert called.choices[0].message.tool_calls[0].function.name == "get_weather"
-vectors = litellm.embedding("ge_openai/text_embedding", ["rain", "snow"], **there).data
+vectors = litellm.embedding("openai/text_embedding", ["rain", "snow"], **there).data
 assert [len(each["embedding"]) for each in vectors] == [96, 96]
 documents = ["The team won the match", "Heavy rain is expected"]
 for model, where in (
@@ -36,7 +36,7 @@ for model, where in (
     )
     assert [each["index"] for each in ranked.results] == [1]
 try:
-    litellm.completion("ge_openai/smollm2", [{"role": "user", "content": "a " * 9000}], **there)
+    litellm.completion("openai/smollm2", [{"role": "user", "content": "a " * 9000}], **there)
 except litellm.ContextWindowExceededError:
     print(text)
 else:
