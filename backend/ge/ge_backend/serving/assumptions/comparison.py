@@ -6,14 +6,16 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from ge_backend.errors import GeError, GraphFailed
+from ge_backend.errors import GeError, GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
 from ge_backend.executor.protocol.messages import Run
+from ge_backend.model.files.onnx_file import onnx_operators
 from ge_backend.model.layout.layout import Layout
 from ge_backend.model.layout.validate import WELL_KNOWN
 from ge_backend.serving.assumptions.made_up import BOUNDS, LEAST_BOUND, Blank, filled_in
@@ -21,10 +23,12 @@ from ge_backend.serving.warmup.warmup import bucket_inputs
 from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.tensors import DATA_TYPES, Array, DataType, bf16_to_float32
 
-__all__ = ["apart", "difference", "run_once", "run_staged", "sample_of"]
+__all__ = ["apart", "difference", "quantises", "run_once", "run_staged", "sample_of"]
 
 # Outputs that are nowhere larger than this are compared as if they were.
 SMALLEST = 1e-4
+# Operators of a file that rounds activations as it runs, in steps or by the largest of a run.
+QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"})
 # A tolerance above this one holds for as many of the elements that are no real numbers, too.
 MANY = 0.1
 
@@ -35,6 +39,17 @@ class _Output(Protocol):
 
     @property
     def dtype(self) -> DataType: ...
+
+
+def quantises(model: Path) -> bool:
+    """Whether an `.onnx` file rounds activations as it runs, so that answers differ by whole steps.
+
+    One that cannot be read counts as such.
+    """
+    try:
+        return bool(onnx_operators(model) & QUANTISED)
+    except ModelError:
+        return True
 
 
 def run_once(session: Session, inputs: Mapping[str, Array]) -> dict[str, Array]:

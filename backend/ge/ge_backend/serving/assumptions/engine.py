@@ -17,12 +17,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ge_backend.errors import GeError, GraphFailed, ModelError, Unsupported
+from ge_backend.errors import GeError, GraphFailed, Unsupported
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
-from ge_backend.model.files.onnx_file import onnx_operators
 from ge_backend.model.layout.validate import WELL_KNOWN
-from ge_backend.serving.assumptions.comparison import apart, run_once
+from ge_backend.serving.assumptions.comparison import apart, quantises, run_once
 from ge_backend.serving.assumptions.findings import trial_of
 from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
@@ -42,7 +41,6 @@ COMPARED_WITH: Mapping[tuple[str, str], str] = {("openvino", ".onnx"): "onnxrunt
 # By how much answers may differ, as a part of an output's largest number: in FP32, in BF16, and
 # where numbers are quantised, which a small difference on the way moves by a whole step.
 CLOSE, ROUGH, STEPS = 1e-2, 0.1, 0.25
-QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"})
 # Of `lengths.SCALES` the first whose sizes are beyond 256: BF16 tells no numbers apart there that
 # are next to each other.
 FAR = 3
@@ -121,13 +119,13 @@ def _tested(
         return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
     if lengths is None:
         return replace(verdict, tested=next((v.tested for v in judged.verdicts), ""))
-    trial = trial_of(config, session, judged.findings.signature)
-    trial.bounds.update(judged.findings.bounds)
+    known = judged.findings
+    trial = trial_of(config, session, known.signature, known.bounds)
     names = {output.name for output in judged.layout.outputs}
     compared = Compared(
         trial=trial,
         lengths=lengths,
-        outputs=tuple(one for one in judged.findings.signature.outputs if one.name in names),
+        outputs=tuple(one for one in known.signature.outputs if one.name in names),
         counted=_counted(config, lengths),
         tolerance=_tolerance(config, session),
     )
@@ -150,10 +148,7 @@ def _counted(config: ModelConfig, lengths: Lengths) -> dict[str, tuple[str, str]
 
 
 def _tolerance(config: ModelConfig, session: Session) -> float:
-    try:
-        if onnx_operators(Path(session.source.path)) & QUANTISED:
-            return STEPS
-    except ModelError:
+    if quantises(Path(session.source.path)):
         return STEPS
     return CLOSE if config.precision == "origin" else ROUGH
 

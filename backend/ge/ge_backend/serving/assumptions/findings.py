@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # Of the sizes that lengths are tried at, so many steps up is much larger.
 LARGER = 2
+NO_BOUNDS: Mapping[str, int] = {}
 HOW = "runs with a size of its own for each axis"
 
 
@@ -82,15 +83,22 @@ def found(config: ModelConfig, session: Session, store: Store, *, batched: bool 
     return findings
 
 
-def trial_of(config: ModelConfig, session: Session, signature: Signature) -> Trial:
-    """Return what runs a graph on made-up values."""
+def trial_of(
+    config: ModelConfig,
+    session: Session,
+    signature: Signature,
+    bounds: Mapping[str, int] = NO_BOUNDS,
+) -> Trial:
+    """Return what runs a graph on made-up values; `bounds` are those of its findings."""
     made = {name: how.partition(":") for name, how in config.generate.items()}
-    return Trial(
+    trial = Trial(
         session,
         signature.inputs,
         kinds={name: how for name, (how, _, _) in made.items()},
         numbers={name: float(text) for name, (how, _, text) in made.items() if how == "number"},
     )
+    trial.bounds.update(bounds)
+    return trial
 
 
 def _untestable(config: ModelConfig, session: Session, signature: Signature) -> str:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ge_backend.errors import ConfigError, GeError, ModelError
+from ge_backend.errors import ConfigError, GeError
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.written import says_ragged
-from ge_backend.model.files.onnx_file import onnx_operators
 from ge_backend.model.layout.layout import InputLayout, Layout, build_layout
+from ge_backend.serving.assumptions.comparison import quantises
 from ge_backend.serving.assumptions.findings import Findings, found, trial_of
 from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 EXACT, HALF, ROUGH = 2e-3, 3e-2, 0.15
 # Files that say what they are computed in, and are in FP32 by habit.
 FILES = (".onnx", ".xml", ".pt2", ".pt")
-QUANTISED = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "QuantizeLinear"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +173,7 @@ def _remembered(
 
 
 def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layout) -> _Judged:
-    trial = trial_of(config, session, known.signature)
-    trial.bounds.update(known.bounds)
+    trial = trial_of(config, session, known.signature, known.bounds)
     tolerance = _tolerance(config, session, layout)
     judged = _Judged(verdicts=())
 
@@ -228,12 +226,8 @@ def _tested(
 
 def _tolerance(config: ModelConfig, session: Session, layout: Layout) -> float:
     path = Path(session.source.path)
-    if path.suffix == ".onnx":
-        try:
-            if onnx_operators(path) & QUANTISED:
-                return ROUGH
-        except ModelError:
-            return ROUGH
+    if path.suffix == ".onnx" and quantises(path):
+        return ROUGH
     half = any(output.dtype.name in ("FP16", "BF16") for output in layout.outputs)
     exact = config.precision == "fp32" or (config.precision == "origin" and path.suffix in FILES)
     return EXACT if exact and not half else HALF
