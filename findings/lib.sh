@@ -1,5 +1,5 @@
 # Sourced by each script: `packages NAME==VERSION ...` installs into a temporary folder, `python` runs
-# what it reads in there. A script ends with 0 where the finding holds, 1 where it has changed, 77 where
+# what it reads in there, behind what `engines`, `tensorflow` or `sentence_folder` has put before it. A script ends with 0 where the finding holds, 1 where it has changed, 77 where
 # the packages cannot be had. With FINDINGS_FOLDER set (as `make findings` does), scripts that want the
 # same packages share one installation.
 set -euo pipefail
@@ -49,11 +49,55 @@ def off(got, right):
     return float(np.abs(np.asarray(got, np.float64) - np.asarray(right, np.float64)).max())
 '
 
+# What tf2onnx makes of a function, for its scripts: TensorFlow's answer and both engines'.
+TENSORFLOW='
+import logging, os
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+import tensorflow as tf, tf2onnx
+
+logging.disable(logging.CRITICAL)
+
+def three(function, *feeds):
+    signature = [tf.TensorSpec([None] * feed.ndim, feed.dtype) for feed in feeds]
+    traced = tf.function(function)
+    made, _ = tf2onnx.convert.from_function(traced, input_signature=signature, opset=17)
+    model, named = made.SerializeToString(), dict(zip([row.name for row in made.graph.input], feeds))
+    return traced(*feeds).numpy(), ort(model, named)[0], ov(model, list(feeds))[0]
+'
+
+# `folder`: a tiny encoder of 16 positions for words a to d, as sentence-transformers saves it.
+SENTENCES='
+import json, pathlib, tempfile
+import numpy as np, torch
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer, models as words, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+torch.manual_seed(0)
+tokens = ["[PAD]", "[UNK]", "a", "b", "c", "d"]
+tokenizer = Tokenizer(words.WordLevel({token: i for i, token in enumerate(tokens)}, "[UNK]"))
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+made, folder = tempfile.mkdtemp(), pathlib.Path(tempfile.mkdtemp())
+PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(made)
+BertModel(BertConfig(vocab_size=6, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                     intermediate_size=32, max_position_embeddings=16)).save_pretrained(made)
+SentenceTransformer(made).save_pretrained(str(folder))
+'
+
+BEFORE=
 python() {
-  { printf '%s\n' "$ENGINES_WANTED"; cat; } | "$venv/bin/python" -W ignore -
+  { printf '%s\n' "$BEFORE"; cat; } | "$venv/bin/python" -W ignore -
 }
-ENGINES_WANTED=
 engines() {
   packages onnxruntime==1.31.1 openvino==2026.4.1 onnx==1.23.2 numpy==2.4.6 "$@"
-  ENGINES_WANTED=$ENGINES
+  BEFORE=$ENGINES
+}
+tensorflow() {
+  packages tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnxruntime==1.31.1 openvino==2026.4.1
+  BEFORE=$ENGINES$TENSORFLOW
+}
+sentence_folder() {
+  packages sentence-transformers==6.2.0 transformers==5.23.0 torch==2.13.0 numpy==2.4.6
+  BEFORE=$SENTENCES
 }

@@ -7,23 +7,8 @@
 # Source: sentence_bert_config.json; sentence_transformers/base/modules/transformer.py
 # Guess: missed ("cut to the positions")
 . "$(dirname "$0")/lib.sh"
-packages sentence-transformers==6.2.0 transformers==5.23.0 torch==2.13.0 numpy==2.4.6
+sentence_folder
 python 2>/dev/null <<'PY'
-import json, pathlib, tempfile
-import numpy as np, torch
-from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, models as words, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
-torch.manual_seed(0)
-tokens = ["[PAD]", "[UNK]", "a", "b", "c", "d"]
-tokenizer = Tokenizer(words.WordLevel({token: i for i, token in enumerate(tokens)}, "[UNK]"))
-tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-made, folder = tempfile.mkdtemp(), pathlib.Path(tempfile.mkdtemp())
-PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(made)
-BertModel(BertConfig(vocab_size=6, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                     intermediate_size=32, max_position_embeddings=16)).save_pretrained(made)
-SentenceTransformer(made).save_pretrained(str(folder))
 settings = folder / "sentence_bert_config.json"
 long = "a " * 30
 plain = SentenceTransformer(str(folder))

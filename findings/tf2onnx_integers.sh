@@ -7,23 +7,8 @@
 # Source: tf.math.floordiv and tf.math.floormod; onnx's operator Div-14 (integer division truncates)
 # Guess: missed ("right")
 . "$(dirname "$0")/lib.sh"
-packages tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnxruntime==1.31.1 openvino==2026.4.1
-ENGINES_WANTED=$ENGINES
+tensorflow
 python 2>/dev/null <<'PY'
-import logging, os
-
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-import tensorflow as tf, tf2onnx
-
-logging.disable(logging.CRITICAL)
-
-def three(function, *feeds):
-    signature = [tf.TensorSpec([None] * feed.ndim, feed.dtype) for feed in feeds]
-    traced = tf.function(function)
-    made, _ = tf2onnx.convert.from_function(traced, input_signature=signature, opset=17)
-    model, named = made.SerializeToString(), dict(zip([row.name for row in made.graph.input], feeds))
-    return traced(*feeds).numpy(), ort(model, named)[0], ov(model, list(feeds))[0]
-
 a, b = np.array([-7, 7, -1, 6], np.int32), np.array([2, -2, 3, 3], np.int32)
 holds = True
 for name, function, cut in ("//", lambda a, b: a // b, [-3, -3, 0, 2]), ("%", lambda a, b: a % b, [-1, 1, -1, 0]):

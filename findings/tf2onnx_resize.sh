@@ -8,23 +8,8 @@
 # Source: tf.image.resize, tf.nn.gelu; the list of operators of onnx 1.23.2
 # Guess: missed ("bilinear, nearest, bicubic right; antialias refused; GELU right"; area stood with the right ones)
 . "$(dirname "$0")/lib.sh"
-packages tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnxruntime==1.31.1 openvino==2026.4.1
-ENGINES_WANTED=$ENGINES
+tensorflow
 python 2>/dev/null <<'PY'
-import logging, os
-
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-import tensorflow as tf, tf2onnx
-
-logging.disable(logging.CRITICAL)
-
-def three(function, *feeds):
-    signature = [tf.TensorSpec([None] * feed.ndim, feed.dtype) for feed in feeds]
-    traced = tf.function(function)
-    made, _ = tf2onnx.convert.from_function(traced, input_signature=signature, opset=17)
-    model, named = made.SerializeToString(), dict(zip([row.name for row in made.graph.input], feeds))
-    return traced(*feeds).numpy(), ort(model, named)[0], ov(model, list(feeds))[0]
-
 image = np.random.default_rng(0).random((1, 5, 7, 3)).astype(np.float32)
 seen = {}
 for method, size in ("bilinear", (10, 14)), ("nearest", (10, 14)), ("bicubic", (10, 14)), ("area", (3, 4)):

@@ -8,23 +8,8 @@
 # Source: tf.scatter_nd, tf.one_hot; onnx's operators ScatterND-16, OneHot-11
 # Guess: missed ("sums kept; zeros")
 . "$(dirname "$0")/lib.sh"
-packages tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnxruntime==1.31.1 openvino==2026.4.1
-ENGINES_WANTED=$ENGINES
+tensorflow
 python 2>/dev/null <<'PY'
-import logging, os
-
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-import tensorflow as tf, tf2onnx
-
-logging.disable(logging.CRITICAL)
-
-def three(function, *feeds):
-    signature = [tf.TensorSpec([None] * feed.ndim, feed.dtype) for feed in feeds]
-    traced = tf.function(function)
-    made, _ = tf2onnx.convert.from_function(traced, input_signature=signature, opset=17)
-    model, named = made.SerializeToString(), dict(zip([row.name for row in made.graph.input], feeds))
-    return traced(*feeds).numpy(), ort(model, named)[0], ov(model, list(feeds))[0]
-
 places, values = np.array([[1], [1], [3]], np.int32), np.array([1, 2, 3], np.float32)
 rows = [three(lambda i, v: tf.scatter_nd(i, v, [4]), places, values),
         three(lambda i: tf.one_hot(i, 3), np.array([0, -1, 5], np.int32))]
