@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.trust.load import MODEL, Answer, Load, ask_for, break_off, hang_up
 from benchmarks.trust.served import serving, write_model
 from ge_backend.errors import ServerError
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools.tritonserver import TritonServer, processes_of
-from ge_tools.tritonserver.stubs import stubs_of
 
 __all__ = ["FAULTS", "Fault", "executors"]
 

@@ -16,8 +16,8 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from fakes.null_device import EXECUTORS
 from fakes.null_faults import GONE
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
-from ge_tools.tritonserver.stubs import stubs_of
 from ge_tools.watch.readings import device_lines
 from ge_tools.watch.scrape import scrape
 

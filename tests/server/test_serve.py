@@ -29,13 +29,13 @@ from tritonclient.utils import InferenceServerException
 
 from builders.scheduled import HELD, Scheduled, write_held
 from fakes.null_device import EXECUTORS
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools import health
 from ge_tools.main import main
 from ge_tools.serve import MOST_FILES
 from ge_tools.tritonserver import ServerDirectory, processes_of, shared_memory_of
 from ge_tools.tritonserver.healer import PERIOD_S
 from ge_tools.tritonserver.options import KEY_HEADER
-from ge_tools.tritonserver.stubs import stubs_of
 
 CONFIG = """
 backend: "python"

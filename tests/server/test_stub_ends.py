@@ -9,9 +9,9 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from builders.ends import Ends
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools.tritonserver.options import ServerOptions
 from ge_tools.tritonserver.server import TritonServer
-from ge_tools.tritonserver.stubs import stubs_of
 
 # A graph, sequences with two instances, an ensemble in one, and text.
 MODELS = ("add_sub", "accumulator", "text_classifier_fused", "tiny_writer")

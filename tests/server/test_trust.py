@@ -12,8 +12,8 @@ from benchmarks.trust.served import serving
 from benchmarks.trust.trial import figures_of, tried
 
 from builders.null_models import comes_true
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools.tritonserver import processes_of, shared_memory_of
-from ge_tools.tritonserver.stubs import stubs_of
 from ge_tools.watch.scrape import scrape
 
 SHORT = ("executor killed", "executor stopped for good")

@@ -6,9 +6,10 @@ import time
 import pytest
 
 from builders.server_http import ServerHttp
+from ge_backend.executor.process import host_processes
 from ge_tools import health as health_module
 from ge_tools.main import main
-from ge_tools.tritonserver import health, stubs
+from ge_tools.tritonserver import health
 from ge_tools.tritonserver.api import TIMEOUT_S, ServerApi
 
 
@@ -42,7 +43,7 @@ def test_from_elsewhere_the_servers_word_counts(server, monkeypatch, capsys):
 
 def test_a_server_here_is_not_taken_for_one_elsewhere(server, monkeypatch, tmp_path):
     """That of another machine may have the same port."""
-    monkeypatch.setattr(stubs, "PROC", tmp_path)
+    monkeypatch.setattr(host_processes, "PROC", tmp_path)
     (tmp_path / "7").mkdir()
     for here, code in (("127.0.0.1", 1), ("127.0.0.2", 0)):
         words = "tritonserver", f"--http-address={here}", f"--http-port={server.port}"
@@ -59,7 +60,7 @@ def test_the_keys_of_a_server_here_are_those_it_was_started_with(
 ):
     """So the probe of a container needs none."""
     server.restricts.update(dict.fromkeys(PATHS, "door"))
-    monkeypatch.setattr(stubs, "PROC", tmp_path)
+    monkeypatch.setattr(host_processes, "PROC", tmp_path)
     (tmp_path / "7").mkdir()
     words = [
         *("tritonserver", "--http-address=127.0.0.1", f"--http-port={server.port}"),

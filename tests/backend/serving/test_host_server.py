@@ -7,7 +7,8 @@ import pytest
 
 from builders.server_http import ServerHttp
 from ge_backend.errors import ConfigError
-from ge_backend.serving.host_server import STUB, HostServer
+from ge_backend.executor.process.host_processes import STUB
+from ge_backend.serving.host_server import HostServer
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

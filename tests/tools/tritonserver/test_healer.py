@@ -9,11 +9,11 @@ import pytest
 from builders.null_models import comes_true
 from builders.server_http import ServerHttp
 from ge_backend.executor.process.heals import times_healed
+from ge_backend.executor.process.host_processes import Stub
 from ge_tools.tritonserver import healer as healer_module
 from ge_tools.tritonserver import health
 from ge_tools.tritonserver.api import ServerApi
 from ge_tools.tritonserver.healer import Healer
-from ge_tools.tritonserver.stubs import Stub
 
 
 class Rig:

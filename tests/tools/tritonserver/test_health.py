@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from builders.server_http import ServerHttp
+from ge_backend.executor.process.host_processes import Stub
 from ge_tools.tritonserver import health
 from ge_tools.tritonserver.api import ServerApi
 from ge_tools.tritonserver.health import Ailment, ailments
-from ge_tools.tritonserver.stubs import Stub
 
 
 def stub(pid, model):

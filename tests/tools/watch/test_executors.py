@@ -9,9 +9,9 @@ import pytest
 from builders.null_models import write_null
 from fakes.null_device import NullDevice
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.process import host_processes
 from ge_backend.executor.protocol.messages import Load, Loaded, Prepare, Prepared, PrepareInput
 from ge_backend.executor.server.executor import Executor
-from ge_tools.tritonserver import stubs
 from ge_tools.watch import executors as module
 from ge_tools.watch.executors import ExecutorProcess, RunWatch, find_executors
 
@@ -32,7 +32,7 @@ def proc(tmp_path, monkeypatch):
     (folder / str(os.getpid())).mkdir()
     (folder / str(os.getpid()) / "fd").symlink_to(f"/proc/{os.getpid()}/fd")
     monkeypatch.setattr(module, "PROC", folder)
-    monkeypatch.setattr(stubs, "PROC", folder)
+    monkeypatch.setattr(host_processes, "PROC", folder)
 
     def write(pid, *arguments):
         (folder / str(pid)).mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ge_backend.errors import ServerError
-from ge_tools.tritonserver.stubs import processes
+from ge_backend.executor.process.host_processes import processes
 
 __all__ = ["ServerDirectory", "processes_of", "shared_memory_of"]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from ge_backend.errors import ServerError
 from ge_backend.executor.process.heals import note_heal
+from ge_backend.executor.process.host_processes import Stub, stubs_of
 from ge_tools.tritonserver.api import LoadRequest, ServerApi
 from ge_tools.tritonserver.directory import SHARED_MEMORY
 from ge_tools.tritonserver.health import Ailment, ailments
-from ge_tools.tritonserver.stubs import Stub, stubs_of
 
 __all__ = ["Healer", "next_pause_s"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools.tritonserver.api import ServerApi
-from ge_tools.tritonserver.stubs import stubs_of
 
 __all__ = ["Ailment", "ailments"]
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from ge_backend.errors import ExecutorLost, GeError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.process.host_processes import processes, words_of
 from ge_backend.executor.protocol.messages import History, LookBack, PastRun
-from ge_tools.tritonserver.stubs import processes, words_of
 
 __all__ = ["DeviceRuns", "ExecutorProcess", "RunWatch", "find_executors"]
 

@@ -15,28 +15,31 @@ import http.client
 import itertools
 import json
 import os
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from ge_backend.errors import ConfigError
+from ge_backend.executor.process.host_processes import (
+    SERVER,
+    TEMPORARY,
+    Stub,
+    process_of,
+    seconds_up,
+    stat_of,
+    stubs_of,
+    words_of,
+)
 from ge_backend.model.config.model_folder import read_document
 
 __all__ = ["HostServer"]
 
-PROC = Path("/proc")
-SERVER = "tritonserver"
-STUB = "triton_python_backend_stub"
-# How the host calls the folder of a model whose files came with its load (seen on 2.51).
-TEMPORARY = re.compile("folder[A-Za-z0-9]{6}")
 # A server that has one thread for HTTP, and loads this model for it, answers nobody meanwhile.
 TIMEOUT_S = 3.0
-# Fields of /proc/pid/stat behind the command. Source: proc(5), ppid (4) and starttime (22).
-PARENT, STARTED = 1, 19
+STARTED = 19  # of `stat_of`
 REPOSITORIES = ("model-repository", "model-store")
 
 
@@ -47,18 +50,18 @@ class HostServer:
     Attributes:
         pid: its process.
         arguments: what it was started with.
-        proc: where the kernel shows processes.
+        proc: where the kernel shows processes, if that is not /proc.
     """
 
     pid: int
     arguments: tuple[str, ...]
-    proc: Path = PROC
+    proc: Path | None = None
 
     @classmethod
     def above(cls) -> HostServer:
         """Return the server that is this process's parent; any other parent has told nothing."""
         pid = os.getppid()
-        words = _words(PROC / str(pid))
+        words = words_of(process_of(pid))
         return cls(pid, tuple(words) if words and Path(words[0]).name == SERVER else ())
 
     @property
@@ -81,7 +84,7 @@ class HostServer:
         if served is None:
             return read_document(folder, self.config_name)
         groups = {str(group.get("name", "")) for group in served.get("instance_group", [])}
-        if any(_group(words) in groups for words in self._stubs_of_requests()):
+        if any(stub.brought and stub.group in groups for stub in self._stubs()):
             raise ConfigError(
                 f"model {folder.name!r} is served from files that came with its load request, "
                 "which no other model can run; put them into the model repository"
@@ -104,7 +107,8 @@ class HostServer:
             return False  # elsewhere all models lie in such folders
         if TEMPORARY.fullmatch(folder.name) and not any(map(folder.parent.samefile, repositories)):
             return True
-        begun = [begin for words, begin in self._stubs() if _is_below(folder, words)]
+        stubs = [stub for stub in self._stubs() if stub.file.is_relative_to(folder)]
+        begun = [begin for begin in map(self._begin_of, stubs) if begin]
         changed = _last_change(folder)
         return any(changed < begin for begin in begun) and self._served(folder.name) is not None
 
@@ -141,27 +145,17 @@ class HostServer:
                 return {name: value}
         return {}
 
-    def _stubs(self) -> Iterator[tuple[list[str], float]]:
-        """Yield the command lines of the server's stubs, but this one, and when they began."""
-        for process in self.proc.iterdir():
-            words = _words(process) if process.name.isdigit() else []
-            if len(words) < 3 or Path(words[0]).name != STUB or process.name == str(os.getpid()):  # noqa: PLR2004 - see `_group`
-                continue
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                stat = (process / "stat").read_text(encoding="utf-8", errors="replace")
-                fields = stat.rpartition(")")[2].split()
-                if int(fields[PARENT]) == self.pid:
-                    yield words, self._time_of(int(fields[STARTED]))
+    def _stubs(self) -> Iterator[Stub]:
+        """Yield the server's stubs, but this one."""
+        return (stub for stub in stubs_of(self.pid, self.proc) if stub.pid != os.getpid())
 
-    def _time_of(self, ticks: int) -> float:
-        """Return the time, in seconds as `stat` has them, of so many ticks after the start."""
-        since_start_s = float((self.proc / "uptime").read_text(encoding="utf-8").split()[0])
-        return time.time() - since_start_s + ticks / os.sysconf("SC_CLK_TCK")
-
-    def _stubs_of_requests(self) -> Iterator[list[str]]:
-        for words, _ in self._stubs():
-            if any(TEMPORARY.fullmatch(path.name) for path in Path(words[1]).parents):
-                yield words
+    def _begin_of(self, stub: Stub) -> float:
+        """Return when a stub began, in seconds as `stat` has them; 0 for one that has ended."""
+        stat = stat_of(process_of(stub.pid, self.proc))
+        if len(stat) <= STARTED:
+            return 0.0
+        since_boot_s = int(stat[STARTED]) / os.sysconf("SC_CLK_TCK")
+        return time.time() - seconds_up(self.proc) + since_boot_s
 
     def _values(self, flag: str) -> list[str]:
         """Return each value of a flag of the server's, as one word or as two."""
@@ -171,28 +165,6 @@ class HostServer:
             if name == f"--{flag}":
                 found.append(value if equals else following)
         return found
-
-
-def _words(process: Path) -> list[str]:
-    """Return a process's command line; nothing where it is not seen."""
-    try:
-        text = (process / "cmdline").read_bytes().decode(errors="replace")
-    except OSError:
-        return []
-    return text.removesuffix("\0").split("\0") if text else []
-
-
-def _group(words: Sequence[str]) -> str:
-    """Return the group of instances that a stub's command line names.
-
-    Source: python_backend r24.10 src/pb_stub.cc: the first argument is the model's file, the second
-    its region, the eighth the instance, which core names `<group>_<number>`.
-    """
-    return "".join(words[8:9]).rpartition("_")[0]
-
-
-def _is_below(folder: Path, words: Sequence[str]) -> bool:
-    return Path(words[1]).is_relative_to(folder)
 
 
 def _last_change(folder: Path) -> float:
