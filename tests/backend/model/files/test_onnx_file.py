@@ -16,6 +16,7 @@ from ge_backend.model.files.onnx_file import (  # noqa: E402
     onnx_operators,
     onnx_opset,
     onnx_shapeless,
+    onnx_weights,
 )
 
 
@@ -217,6 +218,26 @@ def test_operators_with_what_they_are_told(tmp_path):
     assert (resize.operator, resize.name, resize.inputs) == ("Resize", "r", ("x", "", "s"))
     assert resize.attributes == {"mode": "cubic", "axis": -2}
     assert (relu.operator, relu.name, relu.attributes) == ("Relu", "", {})
+
+
+def test_weights_have_their_types(tmp_path):
+    """Those of branches, too; what an attribute holds has no name."""
+    inner = numpy_helper.from_array(np.ones(1, np.float16), "half")
+    branch = helper.make_graph([node("Neg")], "b", [], [], [inner])
+    built = model(
+        [node("If", then_branch=branch, else_branch=branch)],
+        [
+            numpy_helper.from_array(np.ones(3, np.uint8), "bytes"),
+            helper.make_tensor("fours", TensorProto.INT4, [2], [1, -1]),
+        ],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(built.SerializeToString())
+    assert onnx_weights(path) == {
+        "bytes": TensorProto.UINT8,
+        "fours": TensorProto.INT4,
+        "half": TensorProto.FLOAT16,
+    }
 
 
 @pytest.mark.parametrize("domain", ["", "ai.onnx"])

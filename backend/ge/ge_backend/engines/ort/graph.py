@@ -6,6 +6,7 @@ import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
 from ge_backend.device.scratch import ScratchTable, smaller_inputs
 from ge_backend.engines.ort.arena import release_unused, unused_released
+from ge_backend.engines.ort.miscomputed import check_computed_as_written
 from ge_backend.engines.ort.scratch import peak_bytes
 from ge_backend.engines.ort.session import (
     CPU_PROVIDER,
@@ -87,6 +89,8 @@ class OnnxGraph(Graph):
             functools.partial(open_session, source.path, cores.count, provider, spin=True)
         )
         narrow = open_session(source.path, source.threads or 1, provider, spin=False)
+        if provider == CPU_PROVIDER:
+            check_computed_as_written(Path(source.path))
         self._threads = ThreadChoice(cores, source.threads, narrow, open_wide, unused_released)
         self._scratch = ScratchTable()
         self._tells_scratch = True  # until ONNX Runtime has not, as before 1.31

@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 Provider = tuple[str, dict[str, str]]
 CPU_PROVIDER: Provider = ("CPUExecutionProvider", {})
 
+# Source: onnxruntime_session_options_config_keys.h: the level by which a MatMulNBits computes that
+# is made of a DequantizeLinear and a MatMul: 1 is FP32, 4, the default, INT8.
+EXACT_BESIDE_INT4 = ("session.qdq_matmulnbits_accuracy_level", "1")
+
 # What makes tensors of the maps that scikit-learn's converters write.
 AS_TENSORS = (
     "export it with tensors: skl2onnx and onnxmltools give probabilities as one with zipmap=False"
@@ -144,6 +148,8 @@ def _opened(
             f"{', '.join(available)}: for CUDA, replace it by onnxruntime-gpu"
         )
     options.inter_op_num_threads = 1
+    # Activations beside INT4 weights stay what they are: by default they are rounded to 8 bits.
+    options.add_session_config_entry(*EXACT_BESIDE_INT4)
     options.log_severity_level = 4  # what it would log as an error it also raises
     try:
         # Its Python would go on on the CPU, at load and at a run, and print why.

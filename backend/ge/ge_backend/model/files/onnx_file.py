@@ -24,6 +24,7 @@ __all__ = [
     "onnx_operators",
     "onnx_opset",
     "onnx_shapeless",
+    "onnx_weights",
 ]
 
 # Message -> field number -> the message in it: the way to what has no entry, in subgraphs too.
@@ -46,6 +47,13 @@ OPERATORS: Ways = {
     "attribute": {6: "graph", 11: "graph"},
 }
 WEIGHTS: Ways = {"model": {7: "graph"}, "graph": {5: "tensor"}, "tensor": {8: "name"}}
+STORED: Ways = {
+    "model": {7: "graph", 25: "function"},
+    "graph": {1: "node", 5: "tensor"},
+    "function": {7: "node"},
+    "node": {5: "attribute"},
+    "attribute": {6: "graph", 11: "graph"},
+}
 INPUTS: Ways = {"model": {7: "graph"}, "graph": {11: "value"}, "value": {1: "name"}}
 VALUES: Ways = {"model": {7: "graph"}, "graph": {11: "value"}}
 TENSORS: Ways = {"model": {7: "graph"}, "graph": {11: "value", 12: "value"}}
@@ -67,10 +75,11 @@ BRANCHES: Ways = {"node": {5: "attribute"}, "attribute": {6: "graph", 11: "graph
 ATTRIBUTES: Ways = {"node": {5: "attribute"}}
 OPSETS: Ways = {"model": {8: "opset"}}
 
-# Fields of a node, of an attribute, and of an operator set.
+# Fields of a node, of an attribute, of an operator set, and of a tensor.
 NODE_INPUT, NODE_NAME, NODE_OPERATOR, NODE_DOMAIN = 1, 3, 4, 7
 ATTRIBUTE_NAME, ATTRIBUTE_WHOLE, ATTRIBUTE_TEXT = 1, 3, 4
 OPSET_DOMAIN, OPSET_VERSION = 1, 2
+TENSOR_TYPE, TENSOR_NAME = 2, 8
 
 VARINT, LENGTH_DELIMITED = 0, 2
 FIXED_BYTES = {1: 8, 5: 4}
@@ -163,6 +172,22 @@ def onnx_inputs(model: Path) -> list[str]:
         weights = set(_texts(data, WEIGHTS, "model", (0, len(data))))
         names = _texts(data, INPUTS, "model", (0, len(data)))
         return [name for name in names if name not in weights]
+
+
+def onnx_weights(model: Path) -> Mapping[str, int]:
+    """Return the element types of the weights by their names, as `TensorProto.DataType` counts.
+
+    Raises:
+        ModelError: the file is no ONNX model.
+    """
+    found: dict[str, int] = {}
+    with _mapped(model) as data:
+        for begin, end in _found(data, STORED, "model", (0, len(data))):
+            fields = {number: (at, to) for number, at, to in _fields(data, begin, end, VARINT)}
+            if TENSOR_TYPE in fields:
+                name = _text(data, fields, TENSOR_NAME)
+                found[name] = _varint(data, fields[TENSOR_TYPE][0])[0]
+    return found
 
 
 def onnx_shapeless(model: Path) -> list[str]:

@@ -1,0 +1,54 @@
+"""What ONNX Runtime computes otherwise than an ONNX file says: such files are refused.
+
+No other engine here computes it rightly, so that no comparison shows it. Found with ONNX Runtime
+1.31 by scripts of `findings/`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ge_backend.errors import Unsupported
+from ge_backend.model.files.onnx_file import OnnxNode, onnx_nodes, onnx_operators, onnx_weights
+
+__all__ = ["check_computed_as_written"]
+
+OPERATOR = "MatMulNBits"
+# By place, its inputs that are looked at.
+ZERO_POINTS, GROUPS = 3, 4
+# Those widths of its weights whose groups' order is right, where zero points are no bytes.
+FOUR_BITS = 4
+# TensorProto.DataType: FLOAT, FLOAT16, DOUBLE, BFLOAT16.
+REAL = frozenset({1, 10, 11, 16})
+
+
+def check_computed_as_written(path: Path) -> None:
+    """See that the CPU's provider computes what an `.onnx` file says, as far as that is known.
+
+    Weights with the groups of a GPTQ checkpoint in an order of their own (`g_idx`) are made numbers
+    with other zero points than the file's, where these are packed in bytes, and at two bits always.
+    Zero points that are no weight of the file count as packed: they may be.
+
+    Raises:
+        Unsupported: it does not; says how to export it.
+        ModelError: the file is no ONNX model.
+    """
+    if OPERATOR not in onnx_operators(path):
+        return
+    ordered = [n for n in onnx_nodes(path) if n.operator == OPERATOR and _input(n, GROUPS)]
+    types = onnx_weights(path) if ordered else {}
+    for node in ordered:
+        zeros = _input(node, ZERO_POINTS)
+        wide = node.attributes.get("bits", FOUR_BITS) == FOUR_BITS
+        if not wide or (zeros and types.get(zeros) not in REAL):
+            what = "zero points that are packed in bytes" if wide else "weights of two bits"
+            way = "with zero points of the scales' type, or " if wide else ""
+            raise Unsupported(
+                f"{path}: ONNX Runtime gives wrong numbers for the {OPERATOR} {node.name!r}, which "
+                f"has g_idx (an order of groups) beside {what}; export it {way}with its columns in "
+                "the order of their groups, without g_idx (GPTQ: desc_act=False)"
+            )
+
+
+def _input(node: OnnxNode, place: int) -> str:
+    return node.inputs[place] if len(node.inputs) > place else ""
