@@ -25,6 +25,7 @@ import jinja2.sandbox
 from ge_backend.errors import GeError
 from ge_backend.model.config.model_folder import read_folder
 from ge_backend.model.files.model_file import stamp_of
+from ge_backend.model.files.tokenizer_file import TOKENIZER, read_tokenizer, tokenizer_files
 from ge_openai.api_error import ApiError
 from ge_openai.call_forms import CallForm, form_of
 from ge_openai.contents import (
@@ -46,7 +47,6 @@ from ge_openai.rendering import Rendering
 __all__ = ["AddedTokens", "ChatTemplate", "Templates", "template_files"]
 
 CONFIG = "tokenizer_config.json"
-TOKENIZER = "tokenizer.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 SPECIAL = "special_tokens_map.json"
@@ -59,9 +59,9 @@ NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
 
 def template_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's folder that its chat template is read from."""
-    names = (CONFIG, SPECIAL, TEMPLATE, TOKENIZER)
-    several = [path for name in names if (path := folder / name).is_file()]
-    return several + _others(folder)
+    names = (folder / name for name in (CONFIG, SPECIAL, TEMPLATE))
+    files = dict.fromkeys((*names, *tokenizer_files(folder / TOKENIZER)))
+    return [path for path in files if path.is_file()] + _others(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,14 @@ class ChatTemplate:
     def tokens(self) -> AddedTokens:
         """Tokens that were added to the vocabulary; none where the folder does not say."""
         try:
-            found = _read_json(self._folder / TOKENIZER).get("added_tokens") or ()
+            file = self._folder / TOKENIZER
+            read = json.loads(read_tokenizer(file).text) if file.is_file() else {}
+            found = read.get("added_tokens") or ()
             return AddedTokens(
                 ids={one["content"]: one["id"] for one in found},
                 special=frozenset(one["content"] for one in found if one.get("special")),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (GeError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ApiError(f"the model's {TOKENIZER} cannot be read: {error}") from error
 
     def render(

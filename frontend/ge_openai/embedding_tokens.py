@@ -13,6 +13,7 @@ from ge_backend.engines.preprocess.tokenizer import TokenizerOptions, read_optio
 from ge_backend.errors import CONTEXT_LENGTH, GeError, InvalidRequest
 from ge_backend.model.config.model_folder import ModelFolder, read_document, read_folder
 from ge_backend.model.files.model_file import stamp_of
+from ge_backend.model.files.tokenizer_file import tokenizer_files
 from ge_backend.serving.ensemble.dag import read_dag
 from ge_backend.tensors import Array
 from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
@@ -113,7 +114,7 @@ class EmbeddingTokens:
         """Return what the file and the options say, read anew where either is another by now."""
         given = document.get("parameters", {})
         options = read_options([(key, each.get("string_value", "")) for key, each in given.items()])
-        state = file, stamp_of((file,)), options
+        state = file, stamp_of(tokenizer_files(file)), options
         known = self._read.get(model)
         if known is None or known[0] != state:
             tokenizer = open_tokenizer(file)

@@ -20,13 +20,16 @@ parameters { key: "kv_cache_bytes" value { string_value: "64MiB" } }
 HIDDEN, LETTERS = 768, sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def write_scripted(folder: Path, says: Mapping[str, tuple[str, ...]], template: str) -> None:
+def write_scripted(
+    folder: Path, says: Mapping[str, tuple[str, ...]], template: str, *, beside: bool = False
+) -> None:
     """Write a model folder: behind a prompt that ends with a key come its pieces, and the end.
 
     Args:
         folder: of the model, in a repository.
         says: each key and each piece is one token, with one successor; bytes are tokens, too.
         template: of chats.
+        beside: only `tokenizer_config.json` names the tokens that are no bytes.
     """
     version = folder / "1"
     version.mkdir(parents=True)
@@ -42,6 +45,10 @@ def write_scripted(folder: Path, says: Mapping[str, tuple[str, ...]], template: 
     tokenizer.add_tokens([AddedToken(word, normalized=False) for word in words])
     tokenizer.save(str(version / "tokenizer.json"))
     given = {"eos_token": END, "chat_template": template}
+    if beside:
+        read = json.loads((version / "tokenizer.json").read_text())
+        given["added_tokens_decoder"] = {one.pop("id"): one for one in read.pop("added_tokens")}
+        (version / "tokenizer.json").write_text(json.dumps({**read, "added_tokens": []}))
     (version / "tokenizer_config.json").write_text(json.dumps(given))
     numbers = {
         tokenizer.token_to_id(one): tokenizer.token_to_id(other)

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -55,6 +55,8 @@ from ge_text.stub.client import GenerationClient
 
 class Letters:
     """A tokenizer: a token is a letter."""
+
+    special = MappingProxyType({})
 
     def encode(self, text, special=True):
         return np.array([ord(letter) - 55 for letter in text], np.int64)

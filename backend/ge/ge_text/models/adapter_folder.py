@@ -23,7 +23,7 @@ from typing import Any
 
 from ge_backend.errors import ConfigError, InvalidRequest, ModelError
 from ge_backend.model.config.inside import inside
-from ge_backend.model.files.checkpoint import read_json
+from ge_backend.model.files.json_file import read_json
 from ge_backend.model.files.model_file import stamp_of
 from ge_backend.model.files.safetensors_header import StoredTensor, read_header
 from ge_text.models.adapter import LayerChange, Product, StoredAdapter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ge_backend.tensors import Array
@@ -120,6 +120,10 @@ class TextStream(Protocol):
 
 class Tokenizer(Protocol):
     """Text to tokens and back, as the checkpoint's `tokenizer.json` says. Any thread."""
+
+    @property
+    def special(self) -> Mapping[int, str]:
+        """The names of the tokens that are no text, by token."""
 
     def encode(self, text: str, *, special: bool = True) -> Array:
         """Return int64 [T], with the special tokens that the tokenizer adds by itself if wanted."""

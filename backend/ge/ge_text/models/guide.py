@@ -18,6 +18,7 @@ import numpy as np
 from ge_backend.device.failures import reason
 from ge_backend.device.imports import importing
 from ge_backend.errors import InvalidRequest, Unsupported
+from ge_backend.model.files.tokenizer_file import read_tokenizer
 from ge_backend.tensors import Array
 from ge_text.models.json_schema import prepared
 from ge_text.models.structure import CompileStructure, Guide, Structure, StructureKind
@@ -55,7 +56,7 @@ def open_guides(tokenizer: Path, vocabulary: int, eos: tuple[int, ...]) -> Compi
             import llguidance
     except ImportError:
         return partial(_refuse, f"needs llguidance; {EXTRA}")
-    described = json.loads(tokenizer.read_text(encoding="utf-8"))
+    described = json.loads(read_tokenizer(tokenizer).text)
     described["decoder"] = _with_known_spaces(described.get("decoder"))
     tokens = max(_count(described), vocabulary)
     # The library needs an end: where there is none, one that no model draws.

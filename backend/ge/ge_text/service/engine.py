@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -93,7 +92,7 @@ def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
         sampling=_defaults(Path(spec.folder), opened.sampling),
         compile_structure=_left_to_vllm,
         find_adapter=_no_adapter,
-        special=_special_tokens(Path(spec.folder)),
+        special=opened.tokenizer.special if opened.tokenizer else {},
     )
 
 
@@ -117,13 +116,6 @@ def _left_to_vllm(structure: Structure) -> None:
 
 def _no_adapter(name: str) -> StoredAdapter:
     raise Unsupported(f"lora_name {name!r} is not passed on to vLLM; take our own engine for it")
-
-
-def _special_tokens(folder: Path) -> dict[int, str]:
-    """Return the names of the tokens that a checkpoint's tokenizer leaves out of every text."""
-    path = folder / "tokenizer.json"
-    read = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return {one["id"]: one["content"] for one in read.get("added_tokens", ()) if one.get("special")}
 
 
 def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
@@ -176,7 +168,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
         sampling=_defaults(Path(spec.folder), opened.sampling),
         compile_structure=opened.compile_structure,
         find_adapter=AdapterFolder(beside, opened.model.products, opened.model.dtype).find,
-        special=_special_tokens(Path(spec.folder)),
+        special=opened.tokenizer.special if opened.tokenizer else {},
         scratch_bytes=scratch_bytes,
     )
 

@@ -13,8 +13,9 @@ import numpy as np
 import tokenizers
 
 from ge_backend.device.failures import reason
+from ge_backend.engines.preprocess.load import load_tokenizer
 from ge_backend.engines.preprocess.token_bytes import token_bytes
-from ge_backend.errors import InvalidRequest, ModelError
+from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array
 
 __all__ = ["TextTokenizer", "open_tokenizer"]
@@ -26,24 +27,25 @@ def open_tokenizer(path: Path) -> TextTokenizer:
     """Return the tokenizer of a file, which never cuts and never pads.
 
     Raises:
-        ModelError: the file is none that the library reads.
+        ModelError: as `load_tokenizer`.
     """
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:
-        raise ModelError(f"{path}: not a tokenizer that can be read: {reason(error)}") from error
+    tokenizer = load_tokenizer(path)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return TextTokenizer(tokenizer)
 
 
 class TextTokenizer:
-    """A `Tokenizer` of text generation; see there."""
+    """A `Tokenizer` of text generation; see there.
+
+    Attributes:
+        special: names of the tokens that are no text, by token.
+    """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder()
-        self._special = frozenset(token for token, said in added.items() if said.special)
+        self.special = {token: said.content for token, said in added.items() if said.special}
 
     def encode(self, text: str, *, special: bool = True) -> Array:
         """Return int64 [T], with the special tokens that the tokenizer adds by itself if wanted.
@@ -94,7 +96,7 @@ class TextTokenizer:
 
     def stream(self, ids: Sequence[int] = (), *, special: bool = False) -> _Stream:
         """Return a stream whose text goes on behind these tokens; it may have special ones."""
-        left_out = frozenset[int]() if special else self._special
+        left_out = frozenset[int](() if special else self.special)
         return _Stream(self._tokenizer, left_out, [int(token) for token in ids])
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from tokenizers import Tokenizer
 
 from ge_backend.device.arrays import bytes_columns
 from ge_backend.device.base import ROW_ERRORS, Graph, GraphSource
-from ge_backend.device.failures import failure, reason
+from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores
-from ge_backend.errors import ConfigError, ModelError
+from ge_backend.engines.preprocess.load import load_tokenizer
+from ge_backend.errors import ConfigError
 from ge_backend.tensors import Array, Signature, TensorSpec, data_type
 
 __all__ = ["TokenizerGraph", "TokenizerOptions", "read_options"]
@@ -106,7 +108,7 @@ class TokenizerGraph(Graph):
         del cores  # the library counts them itself, or reads RAYON_NUM_THREADS
         self._path = source.path
         self._options = read_options(source.options)
-        self._tokenizer = _read(source.path)
+        self._tokenizer = load_tokenizer(Path(source.path))
         self._max_length = _set_up_truncation(self._tokenizer, self._options, source.path)
         pad_id, pad_type = _padding(self._tokenizer)
         self._fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": pad_type}
@@ -185,13 +187,6 @@ class TokenizerGraph(Graph):
                     f"the text has more than {self._max_length} tokens, special ones included; "
                     "send a shorter one"
                 )
-
-
-def _read(path: str) -> Tokenizer:
-    try:
-        return Tokenizer.from_file(path)
-    except Exception as error:  # the library raises nothing more particular
-        raise ModelError(f"{path}: not a tokenizer of Hugging Face: {reason(error)}") from error
 
 
 def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: str) -> int:

@@ -23,8 +23,8 @@ from ge_backend.errors import (
     OutOfMemory,
     Unsupported,
 )
-from ge_backend.model.files.checkpoint import read_json
 from ge_backend.model.files.encoder_folder import CONFIG, EncoderFolder
+from ge_backend.model.files.json_file import read_json
 
 __all__ = ["UNUSED", "load_encoder", "load_pretrained", "quiet", "refusing", "token_types"]
 

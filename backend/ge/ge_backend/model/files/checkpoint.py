@@ -6,7 +6,6 @@ that the host can describe a model without loading it.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping
@@ -17,19 +16,19 @@ from typing import Any
 from ge_backend.errors import ModelError
 from ge_backend.kinds import Described
 from ge_backend.model.files.encoder_folder import CONFIG, is_encoder
+from ge_backend.model.files.json_file import read_json
 from ge_backend.model.files.model_file import find_model_file
 from ge_backend.model.files.safetensors_header import StoredTensor, read_header
+from ge_backend.model.files.tokenizer_file import TOKENIZER, tokenizer_files
 
-__all__ = ["Checkpoint", "generates_text", "is_checkpoint", "read_checkpoint", "read_json"]
+__all__ = ["Checkpoint", "generates_text", "is_checkpoint", "read_checkpoint"]
 
 log = logging.getLogger(__name__)
 
 INDEX = "model.safetensors.index.json"
 WHOLE = "model.safetensors"
-TOKENIZER = "tokenizer.json"
 GENERATION = "generation_config.json"
 QUANTISED = "hf_quant_config.json"  # of NVIDIA's ModelOpt, which leaves config.json as it was
-MAX_JSON_BYTES = 64 * 2**20
 # Names of classes that end in one of these predict the next token.
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 # Under each of their names, in older and newer files.
@@ -253,7 +252,8 @@ def read_checkpoint(folder: Path, *, quantised: bool = False) -> Checkpoint:
         _check_unquantised(folder, f"tensor {coded[0]!r}" if coded else "")
     generation = read_json(folder / GENERATION) if (folder / GENERATION).is_file() else {}
     tokenizer = folder / TOKENIZER
-    others = [folder / name for name in (CONFIG, INDEX, TOKENIZER, GENERATION)]
+    others = [folder / name for name in (CONFIG, INDEX, GENERATION)]
+    others += tokenizer_files(tokenizer)[: None if tokenizer.is_file() else 0]
     found = Checkpoint(
         folder=folder,
         config=config,
@@ -364,25 +364,3 @@ def _check_places(folder: Path, places: Mapping[str, Any]) -> None:
     for tensor, name in places.items():
         if tensor not in held[name]:
             raise ModelError(f"{folder / INDEX}: {tensor!r} should be in {name}, which has none")
-
-
-def read_json(path: Path, most_bytes: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return the JSON object of a file.
-
-    Raises:
-        ModelError: it is none, or larger; of a missing one, with what a checkpoint has.
-    """
-    try:
-        if path.stat().st_size > most_bytes:
-            raise ModelError(f"{path}: larger than {most_bytes} bytes")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelError(
-            f"no {path.name} in {path.parent}; a checkpoint folder has {CONFIG}, *.safetensors, "
-            f"{TOKENIZER} and {GENERATION}"
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise ModelError(f"{path}: expected a JSON object")
-    return content

@@ -13,6 +13,7 @@ from ge_backend.model.files.archive import is_pickled
 from ge_backend.model.files.encoder_folder import CONFIG, encoder_files
 from ge_backend.model.files.om_files import axes_file, grid_file, om_files
 from ge_backend.model.files.onnx_file import external_data
+from ge_backend.model.files.tokenizer_file import TOKENIZER, tokenizer_files
 
 __all__ = ["canonical", "find_model_file", "model_files", "named_files", "stamp_of"]
 
@@ -148,6 +149,8 @@ def named_files(folder: Path, options: Iterable[tuple[str, str]]) -> dict[str, P
 def _own_files(path: Path) -> tuple[Path, ...]:
     if path.name == CONFIG:
         return encoder_files(path.parent)
+    if path.name == TOKENIZER:
+        return tokenizer_files(path)
     if path.suffix == ".onnx":
         return (path, *(file for _, file in external_data(path)))
     if path.suffix != ".om":

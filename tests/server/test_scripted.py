@@ -1,0 +1,61 @@
+"""Models that say what a script has, by OpenAI's client on the real server: calls and formats."""
+
+import json
+
+import openai
+import pytest
+
+from builders.scripted import write_scripted
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
+
+TAGGED = """\
+{% if tools %}Call by <tool_call>{"name": NAME, "arguments": ARGUMENTS}</tool_call>: {{ tools | tojson }}
+{% endif %}
+{%- for message in messages %}{{ message.role }}: {{ message.content }}
+{% endfor %}<go>"""
+CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+SAYS = {"<go>": ("<tool_call>", CALL, "</tool_call>")}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 10}},
+            "required": ["city"],
+        },
+    },
+}
+ASKED = [{"role": "user", "content": "How is the weather?"}]
+
+
+@pytest.fixture(scope="module")
+def client(triton_server, tmp_path_factory):
+    """OpenAI's client of the API before the models."""
+    repository = tmp_path_factory.mktemp("models")
+    write_scripted(repository / "beside", SAYS, TAGGED, beside=True)
+    server = triton_server(repository)
+    options = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
+    with (
+        OpenAIFront(options) as front,
+        openai.OpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
+
+
+def called(answer):
+    """Return the names and arguments of an answer's calls."""
+    calls = answer.choices[0].message.tool_calls or ()
+    return [(call.function.name, json.loads(call.function.arguments)) for call in calls]
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_tokens_that_only_the_settings_name_are_tokens(client, choice):
+    """In the prompt, in what is written, in what holds the answer, and where it ends."""
+    answer = client.chat.completions.create(
+        model="beside", messages=ASKED, tools=[WEATHER], tool_choice=choice, max_tokens=60
+    )
+    assert called(answer) == [("get_weather", {"city": "Paris"})]
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert answer.usage.completion_tokens < len(CALL)
