@@ -25,10 +25,11 @@ SETTINGS = {"device": "null", "executor": "inline", "warmup": "off"}
 
 @pytest.fixture
 def backend(pb_utils, tmp_path, monkeypatch):
-    """A model on the null device, whose runs the thread makes that waits for them."""
+    """A model on the null device, whose staged runs the thread makes that waits for them."""
     from ge_backend.host.backend import Backend
 
     monkeypatch.setenv("GE_CACHE_DIR", "off")
+    monkeypatch.setattr("ge_backend.executor.client.session.Session.runs_here", False)
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))
     (tmp_path / "model.null").write_text(json.dumps(GRAPH))
     document = {

@@ -7,6 +7,7 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 
 from builders.null_models import (
@@ -20,9 +21,10 @@ from builders.null_models import (
     write_null,
 )
 from ge_backend.engines.null.device import NullDevice, NullGraph
-from ge_backend.errors import DeviceUnavailable, GraphFailed, OutOfMemory
+from ge_backend.errors import DeadlineExceeded, DeviceUnavailable, GraphFailed, OutOfMemory
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.protocol.messages import Run
 from ge_backend.executor.server import executor
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.serving.fleet.fleet import Fleet
@@ -35,6 +37,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.engines.null.device import NullGraph
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.protocol.messages import Run
 from ge_backend.serving.assumptions.comparison import run_once
 
 logging.basicConfig(level=logging.INFO)
@@ -138,6 +141,70 @@ def test_a_lone_run_is_made_by_the_thread_that_waits_for_it(session, monkeypatch
     assert names == [threading.current_thread().name]
     assert sums(run_values(session, 1, 2, 3)) == [3, 6, 9]
     assert sum(name.startswith("lane-") for name in names) >= 2
+
+
+def lone(**told):
+    """Return a run of x [1, 2] in the stub's own process."""
+    return Run(id=0, graph=0, arena=0, inputs=(), outputs=(), **told), {
+        "x": np.full((1, 2), 1.5, np.float32)
+    }
+
+
+def test_a_run_here_takes_arrays_as_they_are(session, monkeypatch):
+    """Neither copied nor encoded, by the thread that asks; its outputs are the caller's."""
+    seen, run = [], NullGraph.run
+
+    def noted(graph, inputs, places, **more):
+        seen.append((threading.current_thread(), inputs["x"], places, more["exclusive"]))
+        return run(graph, inputs, places, **more)
+
+    monkeypatch.setattr(NullGraph, "run", noted)
+    asked, inputs = lone()
+    outcome = session.run_here(asked, inputs)
+    ((thread, x, places, exclusive),) = seen
+    assert thread is threading.current_thread()
+    assert x is inputs["x"]
+    assert not places
+    assert exclusive
+    assert outcome.outputs["y"].tolist() == [3.0]
+    assert outcome.done.alone
+
+
+def test_a_run_here_waits_for_a_lane_and_no_longer_than_its_deadline(tmp_path, monkeypatch):
+    """Where another thread's run has the only one, such as a measurement of warm-up."""
+    source = write_null(tmp_path / "model.null")
+    shared = Session(
+        lambda: connect_inline("null", lanes=1), source, arena_bytes=4096, on_restart=lambda: None
+    )
+    begun, go_on, run = threading.Event(), threading.Event(), NullGraph.run
+
+    def held(*given, **more):
+        begun.set()
+        assert go_on.wait(20)
+        return run(*given, **more)
+
+    monkeypatch.setattr(NullGraph, "run", held)
+    other = threading.Thread(target=shared.run_here, args=lone())
+    other.start()
+    assert begun.wait(20)
+    late = shared.run_here(*lone(deadline_ns=time.monotonic_ns() + 10**7))
+    assert isinstance(late.error, DeadlineExceeded)
+    threading.Timer(0.05, go_on.set).start()
+    assert shared.run_here(*lone()).outputs["y"].tolist() == [3.0]
+    other.join()
+    shared.close()
+
+
+def test_an_error_of_a_run_here_is_its_outcome(session, monkeypatch):
+    """The session goes on; what is unforeseen is told as a failure of the graph."""
+
+    def broken(*given, **more):
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NullGraph, "run", broken)
+        assert isinstance(session.run_here(*lone()).error, GraphFailed)
+    assert session.run_here(*lone()).error is None
 
 
 def test_devices_inline_run_side_by_side(tmp_path, monkeypatch):

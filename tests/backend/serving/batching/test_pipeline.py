@@ -67,7 +67,27 @@ ECHO = {
 
 
 @pytest.fixture
-def open_pipeline(tmp_path):
+def staged(monkeypatch):
+    """All runs go by the arena and as messages, as where the executor is another process."""
+    monkeypatch.setattr("ge_backend.executor.client.session.Session.runs_here", False)
+
+
+@pytest.fixture(params=["direct", "staged"])
+def open_pipeline(request, open_any_pipeline):
+    """As `open_any_pipeline`, for either way of a run."""
+    if request.param == "staged":
+        request.getfixturevalue("staged")
+    return open_any_pipeline
+
+
+@pytest.fixture
+def open_staged_pipeline(staged, open_any_pipeline):
+    """As `open_any_pipeline`, where runs are staged."""
+    return open_any_pipeline
+
+
+@pytest.fixture
+def open_any_pipeline(tmp_path):
     """Returns a function from a null graph to a pipeline over an inline executor."""
     fleets = []
 
@@ -192,13 +212,15 @@ def test_outputs_are_cut_to_lengths_that_the_graph_tells(open_pipeline):
 
 @pytest.mark.parametrize(("most", "inside"), [(64, [False, True, False, True]), (63, [False] * 4)])
 def test_outputs_of_unknown_shapes_find_room_in_the_arena_from_the_second_run_on(
-    open_pipeline, monkeypatch, most, inside
+    open_staged_pipeline, monkeypatch, most, inside
 ):
     """As much as a run lacked before, if that is not too much; right wherever they are."""
     monkeypatch.setattr("ge_backend.serving.batching.pipeline.MOST_SPILL_BYTES", most)
     ids, length = ECHO["outputs"]
     told = {**ids, "dims": ["batch", "places"]}
-    pipeline = open_pipeline(outputs=[told, length], lengths={"places": "length"}, arena_bytes=4096)
+    pipeline = open_staged_pipeline(
+        outputs=[told, length], lengths={"places": "length"}, arena_bytes=4096
+    )
     arena = pipeline.fleet.sessions[0].arena
     whole = TensorRef(name="", dtype="UINT8", shape=(4096,), offset=0, nbytes=4096)
     found = []
@@ -470,6 +492,9 @@ class FakeFleet:
 
     def reserve(self, nbytes, *, keep=False):
         self.arena.reserve(nbytes, keep=keep)
+
+    def here(self):
+        """Return no device: the executor is elsewhere."""
 
     def run(self, costs, stage, unwanted, deadlines, meanwhile, *, solo):
         self.unwanted = unwanted

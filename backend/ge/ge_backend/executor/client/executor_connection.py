@@ -6,19 +6,47 @@ import contextlib
 import os
 import select
 import socket
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
 
 from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
 from ge_backend.executor.client.watch import Watch
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.descriptors import close_all
-from ge_backend.executor.protocol.messages import VERSION, Failed, Hello, Message, Welcome
+from ge_backend.executor.protocol.messages import (
+    VERSION,
+    Done,
+    Failed,
+    Hello,
+    Message,
+    Run,
+    Welcome,
+)
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
+from ge_backend.tensors import Array
 
-__all__ = ["ExecutorConnection"]
+__all__ = ["ExecutorConnection", "RunsHere"]
 
 _Answer = TypeVar("_Answer", bound=Message)
+
+
+class RunsHere(Protocol):
+    """An executor in this process, which takes arrays as they are."""
+
+    def run_here(self, message: Run, inputs: Mapping[str, Array]) -> tuple[Done, dict[str, Array]]:
+        """Run a graph in the calling thread, or wait until another one has.
+
+        Args:
+            message: the run, without places for tensors.
+            inputs: as `Graph.run` takes them.
+
+        Returns:
+            What is said of the run, and all outputs by name; they are the caller's.
+
+        Raises:
+            GeError: as `Graph.run`; or its time was over before it began.
+        """
 
 
 class ExecutorConnection:
@@ -32,6 +60,7 @@ class ExecutorConnection:
         outstanding: how much work it holds, now and later.
         inbox: what arrives on the socket.
         sender_serves: a run that is awaited is made before sending it returns.
+        here: the executor, where it is in this process.
 
     Raises:
         DeviceUnavailable: the peer is another user's process, or another container's.
@@ -40,6 +69,7 @@ class ExecutorConnection:
     """
 
     sender_serves = False
+    here: RunsHere | None = None
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

@@ -12,7 +12,7 @@ from typing import TypeVar
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory
 from ge_backend.executor.client.executor_connection import ExecutorConnection
-from ge_backend.executor.client.in_flight import InFlight
+from ge_backend.executor.client.in_flight import InFlight, RunResult
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.protocol import messages
@@ -20,7 +20,7 @@ from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.tensors import Shape, Signature
+from ge_backend.tensors import Array, Shape, Signature
 
 __all__ = ["Session"]
 
@@ -273,6 +273,40 @@ class Session:
         if self._connection is None:
             raise ExecutorLost("the executor was found dead before")
         return InFlight(self._connection, self._graph().graph, self.arena, priority=self._priority)
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether the executor is in this process, and takes arrays as they are."""
+        return self._connection is not None and self._connection.here is not None
+
+    def run_here(
+        self, run: messages.Run, inputs: Mapping[str, Array], *, solo: bool = False
+    ) -> RunResult:
+        """Run the graph on these arrays where `runs_here` says so; nothing goes by the arena.
+
+        Args:
+            run: of no connection yet, without places for tensors.
+            inputs: as `Graph.run` takes them.
+            solo: see `messages.Run`.
+
+        Returns:
+            The outcome; its outputs are the caller's.
+        """
+        connection = self._connection
+        if connection is None or connection.here is None:
+            raise ExecutorLost("there is no executor in this process")
+        asked = replace(
+            run,
+            id=connection.next_id(),
+            graph=self._graph().graph,
+            priority=self._priority,
+            solo=solo,
+        )
+        try:
+            done, outputs = connection.here.run_here(asked, inputs)
+        except GeError as error:
+            return RunResult(outputs={}, error=error)
+        return RunResult(outputs=outputs, error=None, done=done, retained=run.retained)
 
     def reopen(self) -> None:
         """Connect again and make everything as it was; nothing to do while the connection stands.

@@ -69,7 +69,7 @@ class _InlineConnection(ExecutorConnection):
     def __init__(
         self, sock: socket.socket, handler: StubHandler, retiring: threading.Thread
     ) -> None:
-        self._handler = handler
+        self.here = self._handler = handler
         self._retiring = retiring
         self._serving = threading.Lock()
         self._stays = True

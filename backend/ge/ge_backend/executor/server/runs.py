@@ -1,10 +1,12 @@
-"""What a lane does for one message: run a graph on an arena's tensors, or measure it."""
+"""What a lane does for one message: run a graph, on an arena's tensors or others, or measure it."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,10 +30,89 @@ from ge_backend.executor.server.graph_cache import CachedGraph, Cost
 from ge_backend.executor.server.queue import Grant, too_late
 from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
 
-__all__ = ["loaded_graph", "measure", "run"]
+__all__ = ["GraphRun", "loaded_graph", "measure", "run", "run_graph"]
 
 # A measurement is repeated only while it is short: one slow bucket must not slow the whole start.
 MEASURE_BUDGET_NS = 400_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRun:
+    """What a graph has computed, and when; CLOCK_MONOTONIC.
+
+    Attributes:
+        results: outputs by name: the caller's places, or arrays that are the caller's now.
+        states: the shape of each state after this run, where its size varies.
+    """
+
+    results: dict[str, Array]
+    states: dict[str, Shape]
+    started_ns: int
+    ended_ns: int
+
+    def done(self, message: Run, grant: Grant) -> Done:
+        """Return what is said of the run; its outputs are with whoever asked for it."""
+        return Done(
+            id=message.id,
+            settled=tuple(self.results),
+            spilled=(),
+            queue_ns=self.started_ns - grant.came_ns,
+            held_up_ns=grant.held_up_ns,
+            run_ns=self.ended_ns - self.started_ns,
+            states=self.states,
+            alone=grant.alone,
+        )
+
+
+def run_graph(  # noqa: PLR0913 - what a connection holds of a graph
+    entry: CachedGraph,
+    message: Run,
+    inputs: Mapping[str, Array],
+    places: Mapping[str, Array],
+    slots: StateStore | None,
+    bound: BoundRuns | None,
+    *,
+    grant: Grant,
+) -> GraphRun:
+    """Run a graph on these arrays.
+
+    Args:
+        entry: the graph.
+        message: says which states and tensors of the device it takes, and until when it begins.
+        inputs: as `Graph.run` takes them.
+        places: for outputs, likewise.
+        slots: the states of sequences, where the graph has such.
+        bound: the tensors on the device, where it takes or leaves such.
+        grant: how the job came to run.
+
+    Raises:
+        DeadlineExceeded: the run was still waiting when its deadline passed.
+        GraphFailed, OutOfMemory: as `Graph.run`.
+    """
+    started_ns = time.monotonic_ns()
+    if message.deadline_ns and started_ns > message.deadline_ns:
+        raise too_late(started_ns - grant.came_ns, started_ns - message.deadline_ns)
+    graph = loaded_graph(entry)
+    states: dict[str, Shape] = {}
+    if message.gathered or message.retained or message.unrequested:
+        if bound is None:
+            raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
+        results = bound.run(message, inputs, places)
+    elif slots is None:
+        with told_by_caller() if message.trial else nullcontext():
+            results = graph.run(inputs, places, exclusive=grant.alone)
+    else:
+        results, states = slots.run(
+            inputs,
+            places,
+            message.slots,
+            message.starting,
+            rows=message.rows,
+            exclusive=grant.alone,
+        )
+    return GraphRun(
+        results=results, states=states, started_ns=started_ns, ended_ns=time.monotonic_ns()
+    )
 
 
 def run(
@@ -43,53 +124,30 @@ def run(
     *,
     grant: Grant,
 ) -> tuple[Done, int | None]:
-    """Run a graph; return the reply and, if outputs had no room, a descriptor to send and close.
+    """Run a graph on an arena's tensors; return the reply, and a descriptor to send and close.
+
+    That is where outputs lie that had no room in the arena; None where all had.
 
     Raises:
-        DeadlineExceeded: the run was still waiting when its deadline passed.
-        GraphFailed, OutOfMemory: as `Graph.run`.
+        DeadlineExceeded, GraphFailed, OutOfMemory: as `run_graph`.
         StateLost: the states have moved on, and the outputs cannot be sent.
     """
-    started_ns = time.monotonic_ns()
-    if message.deadline_ns and started_ns > message.deadline_ns:
-        raise too_late(started_ns - grant.came_ns, started_ns - message.deadline_ns)
-    graph, spill = loaded_graph(entry), message.spill
+    spill = message.spill
     if spill.offset + spill.nbytes > segment.nbytes:
         raise ProtocolError(f"{spill} does not lie in a segment of {segment.nbytes} bytes")
     inputs = {ref.name: segment.view(ref) for ref in message.inputs}
     # BYTES has no size that could be predicted, and so no place: it is spilled.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
-    states: dict[str, Shape] = {}
-    if message.gathered or message.retained or message.unrequested:
-        if bound is None:
-            raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
-        results = bound.run(message, inputs, views)
-    elif slots is None:
-        with told_by_caller() if message.trial else nullcontext():
-            results = graph.run(inputs, views, exclusive=grant.alone)
-    else:
-        results, states = slots.run(
-            inputs, views, message.slots, message.starting, rows=message.rows, exclusive=grant.alone
-        )
-    ended_ns = time.monotonic_ns()
+    made = run_graph(entry, message, inputs, views, slots, bound, grant=grant)
     try:
-        strays = {name: value for name, value in results.items() if not _settle(name, value, views)}
-        spilled, descriptor = _spill(strays, graph, segment, spill)
+        strays = {n: value for n, value in made.results.items() if not _settle(n, value, views)}
+        spilled, descriptor = _spill(strays, loaded_graph(entry), segment, spill)
     except GeError as error:
         if slots is None:
             raise
         raise StateLost.after(error) from error
-    done = Done(
-        id=message.id,
-        settled=tuple(name for name in results if name not in strays),
-        spilled=spilled,
-        queue_ns=started_ns - grant.came_ns,
-        held_up_ns=grant.held_up_ns,
-        run_ns=ended_ns - started_ns,
-        states=states,
-        alone=grant.alone,
-    )
-    return done, descriptor
+    settled = tuple(name for name in made.results if name not in strays)
+    return replace(made.done(message, grant), settled=settled, spilled=spilled), descriptor
 
 
 def measure(entry: CachedGraph, message: Prepare) -> Prepared:

@@ -12,9 +12,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from queue import SimpleQueue
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from ge_backend.device.failures import without_folders
 from ge_backend.device.resident.state_layout import StateLayout
@@ -36,9 +37,10 @@ from ge_backend.executor.server.device_tensors import BoundGraphs, DeviceTensorS
 from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.queue import Grant, Job
-from ge_backend.executor.server.runs import loaded_graph, measure, run
+from ge_backend.executor.server.runs import loaded_graph, measure, run, run_graph
 from ge_backend.executor.server.services import Services, Workshop, settled
 from ge_backend.executor.server.timeline import RunLabel
+from ge_backend.tensors import Array, Shape
 
 __all__ = ["Shared", "StubHandler"]
 
@@ -49,6 +51,7 @@ MAX_ERROR_CHARACTERS = 8192
 
 # A message, and a descriptor that goes with it and is then closed.
 Reply = tuple[messages.Message, int | None]
+_Outcome = TypeVar("_Outcome")
 
 
 class Shared(Workshop, Protocol):
@@ -142,39 +145,83 @@ class StubHandler:
         if failure is not None:
             self._outgoing.send(_failed(message.id, failure), wait=True)
 
-    def _queue_run(self, message: messages.Run) -> None:
-        entry, segment = self._graphs.get(message.graph), self._arenas.get(message.arena)
-        slots, num_slots = self._slots.get(message.graph, (None, 0))
-        bound = self._bound_graphs.run_of(message.graph)
-        outstanding_work = self._shared.outstanding.add(message.cost_ns)
+    def run_here(
+        self, message: messages.Run, inputs: Mapping[str, Array]
+    ) -> tuple[messages.Done, dict[str, Array]]:
+        """Run a graph on the arrays of a stub in this process, and wait for what comes out.
 
-        def action(grant: Grant) -> Reply:
+        The calling thread does it where a lane is free. Nothing goes through an arena: outputs are
+        arrays that the caller owns.
+
+        Raises:
+            GeError: as `Graph.run`; or the run was dropped before it began.
+        """
+        told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
+
+        def action(held: CachedGraph, grant: Grant) -> tuple[messages.Done, dict[str, Array]]:
+            slots, bound = self._states_of(message), self._bound_graphs.run_of(message.graph)
+            made = run_graph(held, message, inputs, {}, slots, bound, grant=grant)
+            return made.done(message, grant), made.results
+
+        shapes = {name: array.shape for name, array in inputs.items()}
+        self._submit(message, action, shapes, told.put, here=True)
+        outcome = told.get()
+        if isinstance(outcome, GeError):
+            raise outcome
+        return outcome
+
+    def _queue_run(self, message: messages.Run) -> None:
+        segment = self._arenas.get(message.arena)
+
+        def action(held: CachedGraph, grant: Grant) -> Reply:
             if segment is None:
                 raise ProtocolError(f"arena {message.arena} was never attached")
             if message.solo:
                 self._outgoing.send(messages.Started(id=message.id))
+            slots, bound = self._states_of(message), self._bound_graphs.run_of(message.graph)
+            return run(held, segment, message, slots, bound, grant=grant)
+
+        shapes = {ref.name: ref.shape for ref in message.inputs}
+        self._submit(message, action, shapes, self._answer_to(message.id), here=message.awaited)
+
+    def _submit(
+        self,
+        message: messages.Run,
+        action: Callable[[CachedGraph, Grant], _Outcome],
+        shapes: Mapping[str, Shape],
+        tell: Callable[[_Outcome | GeError], None],
+        *,
+        here: bool,
+    ) -> None:
+        """Have a lane run a graph, or this thread in its place; see `_job`."""
+        entry, graph_cache = self._graphs.get(message.graph), self._shared.graph_cache
+        outstanding_work = self._shared.outstanding.add(message.cost_ns)
+
+        def explained(grant: Grant) -> _Outcome:
             held = _held(entry, message.graph)
-            if slots is not None:
-                check_slots(message, num_slots)
             try:
-                return run(held, segment, message, slots, bound, grant=grant)
+                return action(held, grant)
             except GeError as error:
-                told = error
-                if isinstance(error, OutOfMemory):
-                    told = self._shared.graph_cache.explained(error)
+                told = graph_cache.explained(error) if isinstance(error, OutOfMemory) else error
                 raise type(told)(without_folders(str(told), held.source.path)) from error
 
         def nbytes(held: CachedGraph) -> int:
-            shapes = {ref.name: ref.shape for ref in message.inputs}
-            shapes |= {ref.name: ref.shape for ref in message.gathered}
-            return self._shared.graph_cache.run_bytes(held, shapes)
+            gathered = {ref.name: ref.shape for ref in message.gathered}
+            return graph_cache.run_bytes(held, {**shapes, **gathered})
 
         name = self._names.get(message.graph, "")
         label = RunLabel(name, message.bucket, message.real_rows)
-        job = self._job(message, action, nbytes, outstanding_work.release, label)
+        job = self._job(message, explained, nbytes, outstanding_work.release, label, tell)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, name, message.cost_ns
-        self._shared.lanes.submit(job, here=message.awaited)
+        self._shared.lanes.submit(job, here=here)
+
+    def _states_of(self, message: messages.Run) -> StateStore | None:
+        """Return the states that a run's sequences have on the device; None where it has none."""
+        slots, count = self._slots.get(message.graph, (None, 0))
+        if slots is not None:
+            check_slots(message, count)
+        return slots
 
     def _queue_prepare(self, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.
@@ -197,29 +244,29 @@ class StubHandler:
         if entry is not None:
             locks.enter_context(entry.lock)
         label = RunLabel(self._names.get(message.graph, ""))
-        job = self._job(message, action, graph_cache.measuring_bytes, locks.close, label)
+        tell = self._answer_to(message.id)
+        job = self._job(message, action, graph_cache.measuring_bytes, locks.close, label, tell)
         job.bounded, job.measures = False, message.alone and message.repeats > 0
         self._shared.lanes.submit(job)
 
     def _job(
         self,
         message: messages.Run | messages.Prepare,
-        action: Callable[[Grant], Reply],
+        action: Callable[[Grant], _Outcome],
         bytes_of: Callable[[CachedGraph], int],
         then: Callable[[], None],
         label: RunLabel,
+        tell: Callable[[_Outcome | GeError], None],
     ) -> Job:
         """Return a job that answers a message; the graph is held until it has ended or is dropped.
 
-        It is told without waiting, by whichever thread: the stub may itself be waiting for room to
-        send to us, and what it has not read is no other stub's affair.
-
         Args:
             message: names the graph.
-            action: returns the answer.
+            action: returns the outcome.
             bytes_of: returns what it takes of the workspace pool; 0: the graph's place there.
             then: called once, whatever happens, before the stub is told.
             label: what it is called in the timeline.
+            tell: takes the outcome or the error, without waiting, in whichever thread.
         """
         entry = self._graphs.get(message.graph)
         holder, nbytes = "", 0
@@ -239,16 +286,16 @@ class StubHandler:
         def work(grant: Grant) -> Callable[[], None]:
             started_ns = time.monotonic_ns()
             try:
-                reply = self._settled(message.id, lambda: self._unless_left(action, grant))
+                outcome = settled(lambda: self._unless_left(action, grant), self._shared.on_fault)
             finally:
                 end()
-            error = reply[0].error if isinstance(reply[0], messages.Failed) else ""
+            error = type(outcome).__name__ if isinstance(outcome, GeError) else ""
             self._shared.timeline.add(label, grant, started_ns, error)
-            return lambda: self._tell(reply)
+            return lambda: tell(outcome)
 
         def drop(error: GeError) -> None:
             end()
-            self._outgoing.send(_failed(message.id, error))
+            tell(error)
 
         return Job(
             work=work,
@@ -259,19 +306,31 @@ class StubHandler:
             number=message.id,
         )
 
-    def _unless_left(self, action: Callable[[Grant], Reply], grant: Grant) -> Reply:
+    def _unless_left(self, action: Callable[[Grant], _Outcome], grant: Grant) -> _Outcome:
         if not self._outgoing.open:
             raise Cancelled("the stub has left")
         return action(grant)
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
         """Send what the action returns, or its error; a stub that does not read is not read."""
-        self._tell(self._settled(request_id, action), wait=True)
+        outcome = settled(action, self._shared.on_fault)
+        self._answer_to(request_id, wait=True)(outcome)
 
-    def _settled(self, request_id: int, action: Callable[[], Reply]) -> Reply:
-        """Return what the action returns, or its error."""
-        reply = settled(action, self._shared.on_fault)
-        return (_failed(request_id, reply), None) if isinstance(reply, GeError) else reply
+    def _answer_to(
+        self, request_id: int, *, wait: bool = False
+    ) -> Callable[[Reply | GeError], None]:
+        """Return what sends an answer or an error.
+
+        Unless `wait` is set it does not wait for room: the stub may itself be waiting to send to
+        us, and what it has not read is no other stub's affair.
+        """
+
+        def answer(outcome: Reply | GeError) -> None:
+            if isinstance(outcome, GeError):
+                outcome = _failed(request_id, outcome), None
+            self._tell(outcome, wait=wait)
+
+        return answer
 
     def _tell(self, reply: Reply, *, wait: bool = False) -> None:
         answer, spill = reply
@@ -373,7 +432,7 @@ def _held(entry: CachedGraph | None, graph: int) -> CachedGraph:
     return entry
 
 
-def _refuse(error: Exception, grant: Grant) -> Reply:
+def _refuse(error: Exception, grant: Grant) -> NoReturn:
     del grant
     raise error
 

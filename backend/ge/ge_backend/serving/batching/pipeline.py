@@ -25,7 +25,7 @@ from ge_backend.serving.batching.plan import BatchPlan, Policy, RowSpan, SubBatc
 from ge_backend.serving.batching.progress import Progress, Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.batching.split import refused_requests, split
-from ge_backend.serving.batching.stage import deadline_of, stage, sub_batch_shapes
+from ge_backend.serving.batching.stage import deadline_of, direct, stage, sub_batch_shapes
 from ge_backend.serving.fleet.fleet import FinishedRun, Fleet
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
 from ge_backend.shapes.buckets.costs import CostModel
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 COUNTED_DIGITS = 2
 # The most of an arena that a run is given for outputs whose shapes it alone knows.
 MOST_SPILL_BYTES = 1 << 20
+# The most bytes of tensors that are not staged for a run in this process: what is larger would be
+# mapped anew for each run. Source: mallopt(3), M_MMAP_THRESHOLD.
+MOST_DIRECT_BYTES = 1 << 20
 # Where executors have died over so many requests of a batch, each alone, it is no request's doing:
 # the others are not tried, as each would take an executor's start.
 MOST_KILLERS = 3
@@ -238,7 +241,10 @@ class Pipeline:
         remaining_ns = sum(costs)
         self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
         deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
-        for ended in self.fleet.run(costs, staged, unwanted, deadlines, meanwhile, solo=solo):
+        runs = self._run_here(sub_batches, progress, solo=solo) or self.fleet.run(
+            costs, staged, unwanted, deadlines, meanwhile, solo=solo
+        )
+        for ended in runs:
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
             self._grow_spill(ended.outcome.spilled_bytes)
@@ -252,6 +258,27 @@ class Pipeline:
             yield from replies
             waiting = time.perf_counter()
         meanwhile()  # where nothing could be submitted
+
+    def _run_here(
+        self, sub_batches: Sequence[SubBatch], progress: Progress, *, solo: bool
+    ) -> list[FinishedRun]:
+        """Make a batch's only run in this thread and process, if the executor is here.
+
+        Returns:
+            Nothing where it is elsewhere, or has several runs at once to choose from, and where
+            tensors are so large that they had better lie in memory that is there already.
+        """
+        device = self.fleet.here() if len(sub_batches) == 1 else None
+        if device is None:
+            return []
+        started = time.perf_counter()
+        requests, retention = progress.requests, progress.retention
+        shapes = sub_batch_shapes(sub_batches[0], requests, self.layout, retention, encoded=False)
+        if shapes.nbytes > MOST_DIRECT_BYTES and retention is None:
+            return []
+        run, inputs = direct(shapes, requests, self.layout)
+        self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
+        return [FinishedRun(0, device.session.run_here(run, inputs, solo=solo), device.name)]
 
     def _stage(
         self,

@@ -18,6 +18,7 @@ from ge_backend.executor.protocol.messages import (
     RetainOutput,
     Run,
     SpillRange,
+    TensorRef,
 )
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.batching.concatenate import batch_shape, write_batch
@@ -27,7 +28,7 @@ from ge_backend.serving.batching.plan import SubBatch
 from ge_backend.serving.batching.request import Request
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
-__all__ = ["SubBatchShapes", "deadline_of", "sources", "stage", "sub_batch_shapes"]
+__all__ = ["SubBatchShapes", "deadline_of", "direct", "sources", "stage", "sub_batch_shapes"]
 
 # An estimate may be infinite where nothing was measured; a day is as good.
 MOST_NS = 86_400 * 10**9
@@ -62,8 +63,13 @@ def sub_batch_shapes(
     requests: Sequence[Request],
     layout: Layout,
     retention: BatchRetention | None = None,
+    *,
+    encoded: bool = True,
 ) -> SubBatchShapes:
-    """Return the shapes of a sub-batch's tensors; outputs that stay get their keys."""
+    """Return the shapes of a sub-batch's tensors; outputs that stay get their keys.
+
+    Texts are written as they will lie in an arena unless `encoded` says that none is used.
+    """
     first = requests[sub_batch.spans[0].request]
     sizes = sub_batch.bucket[1:] + first.matched
     batch = sub_batch.bucket[:1] if layout.batched else ()
@@ -82,9 +88,8 @@ def sub_batch_shapes(
             gathered.append(gather_input(item, shape, sub_batch, requests))
             continue
         inputs[item.name] = shape
-        if item.dtype.name == "BYTES":
-            whole = np.full(shape, b"", dtype=object)
-            _write(whole, item, sub_batch, requests, layout)
+        if item.dtype.name == "BYTES" and encoded:
+            whole = _written(shape, item, sub_batch, requests, layout)
             texts[item.name] = encode_bytes(whole)
             nbytes += aligned(len(texts[item.name]))
         else:
@@ -168,14 +173,69 @@ def stage(
         spill = SpillRange(
             offset=arena.place("spill", "UINT8", (), spill_bytes).offset, nbytes=spill_bytes
         )
+    placed = tuple(inputs), tuple(outputs)
+    return _order(shapes, requests, placed, spill)
+
+
+def direct(
+    shapes: SubBatchShapes, requests: Sequence[Request], layout: Layout
+) -> tuple[Run, dict[str, Array]]:
+    """Return a sub-batch as a run in this process, and its inputs, which lie in no arena.
+
+    What one request has sent as the graph takes it is not copied.
+
+    Args:
+        shapes: the sub-batch's, without texts.
+        requests: the batch.
+        layout: the graph's.
+    """
+    sent = _sent_alone(shapes.sub_batch, requests)
+    inputs: dict[str, Array] = {}
+    for item in layout.inputs:
+        shape = shapes.inputs.get(item.name)
+        if shape is None:
+            continue
+        given = sent.get(item.name)
+        if given is not None and given.shape == shape:
+            inputs[item.name] = np.ascontiguousarray(given)
+        else:
+            inputs[item.name] = _written(shape, item, shapes.sub_batch, requests, layout)
+    return _order(shapes, requests, ((), ()), NO_SPILL), inputs
+
+
+def _sent_alone(sub_batch: SubBatch, requests: Sequence[Request]) -> Mapping[str, Array]:
+    """Return the tensors of the one request whose rows all run here; else none."""
+    span, *others = sub_batch.spans
+    request = requests[span.request]
+    return {} if others or span.count < request.rows else request.tensors
+
+
+def _written(
+    shape: Shape,
+    item: InputLayout,
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+) -> Array:
+    made: Array = np.empty(shape, item.dtype.numpy)
+    _write(made, item, sub_batch, requests, layout)
+    return made
+
+
+def _order(
+    shapes: SubBatchShapes,
+    requests: Sequence[Request],
+    placed: tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]],
+    spill: SpillRange,
+) -> Run:
     own = [requests[span.request] for span in shapes.sub_batch.spans]
     stateful = [request for request in own if request.slot >= 0]
     return Run(
         id=0,
         graph=0,
         arena=0,
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
+        inputs=placed[0],
+        outputs=placed[1],
         deadline_ns=deadline_of(shapes.sub_batch, requests),
         cost_ns=round(min(shapes.sub_batch.cost_ns, MOST_NS)),
         slots=tuple([request.slot for request in stateful]),

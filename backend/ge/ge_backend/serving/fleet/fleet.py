@@ -160,6 +160,11 @@ class Fleet:
                 yield ended
         yield from _failing(waiting, _died("before it could be repeated"))
 
+    def here(self) -> FleetDevice | None:
+        """Return the device whose executor is in this process, where it is the only one."""
+        first, *others = self._devices
+        return first if not others and first.up and first.session.runs_here else None
+
     def look_for_losses(self) -> None:
         """Give up the executors that have died since the last batch. No run is in flight."""
         for device in self._devices:
