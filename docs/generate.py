@@ -52,6 +52,10 @@ them, by its documentation (not seen here). Instances are stubs; where the model
 answer more where several requests are in flight, up to 1.5 times as many with 8
 ([measured](decisions/0014-the-stub-plans-for-now.md)).
 
+What is [tested of a model before it is served](tested.md#samples) is tested on real requests, too,
+where its folder has some: files `samples/*.npz`, an array for each input, or `model_warmup` with
+`input_data_file`.
+
 `GE_TRITONSERVER` names the server for `ge-backend serve` and `check`: its binary or folder, as
 `--tritonserver` does. Without either, `/opt/tritonserver` is looked at, then the wheel.
 """

@@ -105,7 +105,25 @@ def ids(length):
 
 
 LENGTHS = (3, 9, 5, 17, 40, 12, 7, 100)
+
+
 # Model -> its graph, what its configuration says, and requests.
+def large():
+    """Take x -> what is above a hundred, less the mean of it over all rows."""
+    nodes = [
+        NODE("Sub", ["x", "hundred"], ["less"]),
+        NODE("Relu", ["less"], ["over"]),
+        NODE("ReduceMean", ["over"], ["mean"], axes=[0]),
+        NODE("Sub", ["over", "mean"], ["y"]),
+    ]
+    tensors = [("x", REAL, ["n", 3])], [("y", REAL, ["n", 3])]
+    return graph(nodes, *tensors, [("hundred", np.float32(100))])
+
+
+LARGE = [{"x": 100 + 10 * np.abs(real(2 + at % 3, 3))} for at in range(12)]
+WARMED = """model_warmup [ { name: "one" batch_size: 1 inputs {
+  key: "x" value { data_type: TYPE_FP32 dims: [ 3 ] input_data_file: "one" } } } ]
+"""
 MODELS = {
     "names": (
         pooled(["unk__1", "unk__2", "unk__3", "unk__4"]),
@@ -167,6 +185,13 @@ MODELS = {
         "max_batch_size: 8\n" + DELAY,
         [{"x": real(2 + at % 3, 3)} for at in range(12)],
     ),
+    "sampled": (large(), "", LARGE),
+    "warmed": (
+        large(),
+        "max_batch_size: 8\ninput [ { name: 'x' data_type: TYPE_FP32 dims: [ 3 ] } ]\n"
+        "output [ { name: 'y' data_type: TYPE_FP32 dims: [ 3 ] } ]\n" + DELAY + WARMED,
+        LARGE,
+    ),
     "rows": (
         one("Relu", ("unk__1", 4), ("unk__2", 4)),
         "",
@@ -183,6 +208,10 @@ def server(triton_server, tmp_path_factory):
         version.mkdir(parents=True)
         (version / "model.onnx").write_bytes(model)
         (folder / name / "config.pbtxt").write_text(f'backend: "ge"\n{config}')
+    (folder / "sampled" / "samples").mkdir()
+    np.savez(folder / "sampled" / "samples" / "one.npz", **LARGE[0])
+    (folder / "warmed" / "warmup").mkdir()
+    (folder / "warmed" / "warmup" / "one").write_bytes(LARGE[0]["x"][:1].tobytes())
     return triton_server(folder)
 
 
@@ -218,6 +247,6 @@ def test_what_is_batched_follows_from_the_graph(server):
     with grpcclient.InferenceServerClient(server.grpc) as client:
         sizes = {
             name: client.get_model_config(name).config.max_batch_size
-            for name in ("rows", "label", "set", "batched_set")
+            for name in ("rows", "label", "set", "batched_set", "sampled")
         }
-    assert sizes == {"rows": 32, "label": 32, "set": 0, "batched_set": 8}
+    assert sizes == {"rows": 32, "label": 32, "set": 0, "batched_set": 8, "sampled": 0}

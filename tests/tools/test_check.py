@@ -221,6 +221,8 @@ def test_deep_loads_the_models_and_prints_what_is_tested_of_them(found, ge_backe
     assert code == 0
     assert "tested of mine" in out
     assert any(line.split()[:2] == ["axes", "runs"] for line in out.splitlines())
+    (rows,) = [line for line in out.splitlines() if line.split()[:2] == ["rows", "three"]]
+    assert "does not hold: completed to max_batch_size: 0" in rows
     assert "their files were loaded" in out
 
     (models / "mine" / "1" / "model.onnx").write_bytes(b"none")

@@ -4,10 +4,12 @@ import functools
 import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from onnx import helper
 
 from builders import engine_faults as faults
-from builders.graphs import masked_mean
+from builders.graphs import graph, masked_mean
 from builders.opened_graph import opened_graph
 from ge_backend.errors import DeviceUnavailable, Unsupported
 from ge_backend.executor.client.session import Session
@@ -30,13 +32,23 @@ def judge(tmp_path, monkeypatch):
     from ge_backend.engines.ov import graph, mends
 
     def judge(
-        model, *, engine="openvino", precision="origin", mended=True, store=None, found=None, **said
+        model,
+        *,
+        engine="openvino",
+        precision="origin",
+        mended=True,
+        store=None,
+        found=None,
+        sample=None,
+        **said,
     ):
         if not mended:
             monkeypatch.setattr(mends, "MENDS", {})
             monkeypatch.setattr(graph, "cut_angles", lambda _: None)
         folder = tmp_path / str(next(COUNT))
-        folder.mkdir()
+        (folder / "samples").mkdir(parents=True)
+        if sample is not None:
+            np.savez(folder / "samples" / "one.npz", **sample)
         asked = []
         kept = store or Store(None)
         how = {"engine": engine, "precision": precision}
@@ -85,6 +97,24 @@ def test_a_fault_of_the_engine_shows(judge, model, document):
     verdict = judge(model, mended=False, **document)[0]
     assert verdict.verdict == FAILS
     assert "of its largest number" in verdict.figure
+
+
+def test_a_fault_that_made_up_values_hide_shows_on_a_sample(judge):
+    """BF16 knows no 1003: of what is left of it above a thousand a third is wrong."""
+    model = graph(
+        [
+            helper.make_node("MatMul", ["x", "same"], ["y"]),
+            helper.make_node("Sub", ["y", "thousand"], ["less"]),
+            helper.make_node("Relu", ["less"], ["over"]),
+        ],
+        [("x", faults.FLOAT, ["n", 4])],
+        [("over", faults.FLOAT, ["n", 4])],
+        [("same", np.eye(4, dtype=np.float32)), ("thousand", np.float32(1000))],
+    )
+    assert judge(model, **BF16)[0].verdict == HOLDS
+    verdict = judge(model, sample={"x": np.full((1, 4), 1003, np.float32)}, **BF16)[0]
+    assert verdict.verdict == FAILS
+    assert verdict.tested.endswith("also with 1 sample of the model")
 
 
 def test_an_engine_that_is_right_holds(judge):

@@ -30,7 +30,7 @@ def look(tmp_path):
         folder = tmp_path / str(next(COUNT))
         folder.mkdir()
         with opened_graph(folder, model, engine=engine, pbtxt=pbtxt, **document) as (session, read):
-            store = store or Store(None)
+            store = store or Store(folder / "cache")
             whole = whole_document({"name": "m", **document}, read(), session, store)
             config = read(**whole)
             judged = served(config, session, store)
@@ -241,6 +241,8 @@ def test_rows_that_belong_together_are_not_batched(look, name):
     whole, judged = look(SETS[name])
     assert (whole["max_batch_size"], judged.layout.alone) == (0, False)
     assert "dynamic_batching" not in whole
+    (why,) = [v for v in judged.verdicts if v.assumption == "rows"]
+    assert (why.verdict, "completed to max_batch_size: 0" in why.consequence) == (FAILS, True)
     whole, judged = look(SETS[name], max_batch_size=8)
     assert (whole["max_batch_size"], judged.layout.alone) == (8, True)
     assert verdicts(judged)["rows"] == FAILS
@@ -341,6 +343,7 @@ def test_padding_that_changes_answers_is_left_out(look, caplog):
     whole, judged = look(longest())
     assert (whole["max_batch_size"], marked(whole)) == (32, set())
     assert judged.layout.axes == ()
+    assert verdicts(judged)["padding"] == FAILS
     (line,) = [text for text in caplog.messages if "assumption 'padding'" in text]
     assert "differs by" in line
     assert "assume: padding" in line

@@ -48,6 +48,7 @@ from ge_backend.model.config.settings import (
     Setting,
 )
 from ge_backend.model.config.sizes import parse_bytes, parse_device_bytes
+from ge_backend.model.config.warmup_samples import WarmupSample, warmup_samples
 from ge_backend.tensors import DataType, Shape, data_type
 
 __all__ = [
@@ -200,6 +201,7 @@ class ModelConfig:
         queue: the bounds of its own queue; None where it has none and requests wait in the host's.
         buckets, pad, generate, axes, lengths: the families, by the name that follows the dot.
         assume: what is taken as given of the model, and not tested.
+        warmup_samples: values of inputs that the host's own warm-up reads from files.
         options: what is only for the engine, by whole keys, sorted.
         generation: the settings of text generation, by key; of use to a language model.
     """
@@ -238,6 +240,7 @@ class ModelConfig:
     learn_every_s: float
     early_reply: bool
     assume: frozenset[str]
+    warmup_samples: tuple[WarmupSample, ...]
     priority: int
     queue: QueuePolicy | None
     buckets: Mapping[str, str]
@@ -355,6 +358,7 @@ def _read_model(
         learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
         early_reply=values["early_reply"] == "auto",
         assume=_assumed(*said["assume"]),
+        warmup_samples=warmup_samples(config, directory),
         priority=int(values["priority"]),
         queue=QueuePolicy.of(
             count("max_queue_size", least=0),

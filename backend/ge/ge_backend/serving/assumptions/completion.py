@@ -10,7 +10,7 @@ from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.auto_complete import completed
 from ge_backend.serving.assumptions.findings import found
-from ge_backend.serving.assumptions.served import served
+from ge_backend.serving.assumptions.served import keep_left_out, served
 from ge_backend.serving.warmup.store import Store
 
 __all__ = ["whole_document"]
@@ -40,9 +40,13 @@ def whole_document(
         whole, directory=given.directory, version=given.version, environment=os.environ
     )
     judged = served(config, session, store, findings)
-    if chosen and config.max_batch_size and (judged.fails("rows") or judged.fails("states")):
+    joined = not (judged.fails("rows") or judged.fails("states"))
+    padded = not judged.fails("padding")
+    if chosen and config.max_batch_size and not joined:
+        keep_left_out(config, session, store, judged)
         return completed(document, given, signature, fixed, apart=False)
-    if not given.inputs and (judged.fails("padding") or not judged.layout.axes):
+    if not given.inputs and not (padded and judged.layout.axes):
+        keep_left_out(config, session, store, judged)
         for block in whole["input"]:
             block.pop("allow_ragged_batch", None)
     return whole

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from ge_backend.serving.assumptions.comparison import apart, quantises, run_once
 from ge_backend.serving.assumptions.findings import trial_of
 from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
+from ge_backend.serving.assumptions.samples import Sample, samples_of, with_samples
 from ge_backend.serving.assumptions.served import Served
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.warmup.measure import fingerprint
@@ -128,6 +129,7 @@ def _tested(
         outputs=tuple(one for one in known.signature.outputs if one.name in names),
         counted=_counted(config, lengths),
         tolerance=_tolerance(config, session),
+        samples=samples_of(config, trial, lengths),
     )
     try:
         return compared.verdict(name, reference)
@@ -163,6 +165,7 @@ class Compared:
         outputs: those that clients get.
         counted: inputs that say what of a row is real: a `mask`, or its `lengths` along an axis.
         tolerance: of real numbers, as a part of an output's largest one.
+        samples: of the model.
     """
 
     trial: Trial
@@ -170,6 +173,7 @@ class Compared:
     outputs: tuple[TensorSpec, ...]
     counted: Mapping[str, tuple[str, str]]
     tolerance: float
+    samples: Sequence[Sample] = ()
 
     def verdict(self, name: str, reference: Reference) -> Verdict:
         """Return whether the engine answers as one of this name does.
@@ -195,14 +199,14 @@ class Compared:
             raise Untestable(f"{name} takes none of the made-up inputs")
         return Verdict(
             assumption="engine",
-            tested=HOW.format(name),
+            tested=with_samples(HOW.format(name), self.samples),
             figure=said or f"{worst:.1g}",
             verdict=FAILS if said else HOLDS,
             consequence=f"it answers otherwise than {name}" if said else "",
         )
 
     def inputs(self) -> Iterator[dict[str, Array]]:
-        """Yield made-up values of several shapes, with rows of unequal lengths.
+        """Yield made-up values of several shapes, with rows of unequal lengths, and the samples.
 
         Of long rows whole numbers that clients choose are once large, too, one input after the
         other: they may be positions. A table of fewer rows refuses them.
@@ -216,6 +220,8 @@ class Compared:
             self.trial.bounds = bounds if name is None else {**bounds, name: LARGE}
             yield self._values(far, 2, 2)
         self.trial.bounds = bounds
+        for sample in self.samples:
+            yield dict(sample.inputs)
 
     def _values(self, lengths: Lengths, rows: int, first: int) -> dict[str, Array]:
         sizes = lengths.sizes(rows, first)

@@ -7,12 +7,13 @@ from pathlib import Path
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import model_files
+from ge_backend.serving.assumptions.samples import sample_files
 from ge_backend.serving.warmup.measure import fingerprint
 
 __all__ = ["kept_key"]
 
 # Findings of another way to test are not used.
-RULE = "tested 2"
+RULE = "tested 3"
 
 
 def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
@@ -30,6 +31,15 @@ def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
         session.engine,
         str(source.options),
         str(sorted(config.assume)),
+        *map(_stamp, sample_files(config)),
+        str(config.warmup_samples),
         *map(str, more),
         RULE,
     ]
+
+
+def _stamp(path: Path) -> str:
+    try:
+        return fingerprint(path)
+    except OSError:  # as good as none: whoever reads it says so
+        return ""

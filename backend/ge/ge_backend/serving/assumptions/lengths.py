@@ -9,7 +9,7 @@ apart; then lengths that it takes for one are tried apart.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -80,6 +80,11 @@ class Lengths:
             )
             for spec in self.inputs
         }
+
+    def places(self, specs: Iterable[TensorSpec]) -> dict[str, int]:
+        """Return where tensors have their rows, by the names of those that have any."""
+        batch = self.batch
+        return {spec.name: spec.axes.index(batch) for spec in specs if batch and batch in spec.axes}
 
     def runs(self, trial: Trial) -> bool:
         """Whether the graph runs with two rows, and a size of its own for each axis."""

@@ -8,6 +8,7 @@ number; one that says what to ignore with 1: which it is a name does not say, so
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from ge_backend.executor.protocol.arena import aligned
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.assumptions.comparison import apart, run_staged
 from ge_backend.serving.assumptions.lengths import Lengths
+from ge_backend.serving.assumptions.samples import Sample, row_of, with_samples
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.batching.plan import RowSpan, SubBatch
 from ge_backend.serving.batching.request import Request, check_request
@@ -28,6 +30,8 @@ from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
 from ge_backend.tensors import Array, Shape, float32_to_bf16
 
 __all__ = ["MEANINGS", "Meaning", "padding_verdict"]
+
+log = logging.getLogger(__name__)
 
 # How much longer the long row is.
 LONGER = 2
@@ -53,7 +57,12 @@ MEANINGS = (Meaning(1.0, 0.0), Meaning(0.0, -10000.0), Meaning(0.0, 1.0))
 
 
 def padding_verdict(
-    trial: Trial, lengths: Lengths, layout: Layout, given: Mapping[str, float], tolerance: float
+    trial: Trial,
+    lengths: Lengths,
+    layout: Layout,
+    given: Mapping[str, float],
+    tolerance: float,
+    samples: Sequence[Sample] = (),
 ) -> tuple[Verdict, Layout, tuple[str, ...]]:
     """Return the verdict on padding, the layout with masks as they are, and axes not to be padded.
 
@@ -63,28 +72,23 @@ def padding_verdict(
         layout: with padded axes.
         given: what the configuration pads inputs with: that is not looked for.
         tolerance: of real numbers, as a part of an output's largest one.
+        samples: of the model, padded as well.
 
     Raises:
         Untestable: rows do not run alone.
     """
-    pad = _Padding(trial, lengths, tolerance)
+    pad = _Padding(trial, lengths, tolerance, samples)
     tried = itertools.islice(_meanings(layout, given), MOST_TRIED)
     said = ""
     for meanings in tried:
         meant = _with(layout, meanings)
         worst, text = pad.changes(meant, meanings, layout.axes)
         if not text:
-            return _verdict(f"{worst:.1g}", HOLDS, _told(layout, meant)), meant, ()
+            return pad.verdict(f"{worst:.1g}", HOLDS, _told(layout, meant)), meant, ()
         said = said or text
     usual = next(_meanings(layout, given))
     wrong = tuple(axis for axis in layout.axes if pad.changes(layout, usual, (axis,))[1])
-    return _verdict(said, FAILS, UNPADDED), layout, wrong or layout.axes
-
-
-def _verdict(figure: str, verdict: str, consequence: str = "") -> Verdict:
-    return Verdict(
-        assumption="padding", tested=HOW, figure=figure, verdict=verdict, consequence=consequence
-    )
+    return pad.verdict(said, FAILS, UNPADDED), layout, wrong or layout.axes
 
 
 def _told(before: Layout, after: Layout) -> str:
@@ -143,16 +147,78 @@ def _stored(item: InputLayout, value: float) -> float:
     return float(float32_to_bf16(np.array([value]))[0]) if item.dtype.name == "BF16" else value
 
 
+def _with_common(sent: Mapping[str, Array], layout: Layout) -> dict[str, Array]:
+    """Return what a client sends: with rows also where the graph has one value for all."""
+    dims = {i.name: i.dims for i in layout.inputs if i.common is not None and layout.batched}
+    return {n: array.reshape(1, *dims[n]) if n in dims else array for n, array in sent.items()}
+
+
 class _Padding:
     """Runs a short and a long row together and alone."""
 
-    def __init__(self, trial: Trial, lengths: Lengths, tolerance: float) -> None:
+    def __init__(
+        self, trial: Trial, lengths: Lengths, tolerance: float, samples: Sequence[Sample]
+    ) -> None:
         self._trial = trial
         self._lengths = lengths
         self._tolerance = tolerance
+        self._samples = samples
+
+    def verdict(self, figure: str, verdict: str, consequence: str) -> Verdict:
+        """Return what was found out, with how."""
+        return Verdict(
+            assumption="padding",
+            tested=with_samples(HOW, self._samples),
+            figure=figure,
+            verdict=verdict,
+            consequence=consequence,
+        )
 
     def changes(self, layout: Layout, meanings: Meanings, axes: Sequence[str]) -> tuple[float, str]:
         """Return how much padding these axes changes answers, and a text, "" where it does not."""
+        worst, said = self._made_up(layout, meanings, axes)
+        for one in () if said else self._sampled(layout):
+            try:
+                off, text = self._padded(layout, one, axes)
+            except (InvalidRequest, Untestable) as error:
+                log.warning("a sample is not padded: %s", error)
+                continue
+            worst, said = max(worst, off), said or text
+        return worst, said
+
+    def _sampled(self, layout: Layout) -> Iterator[dict[str, Array]]:
+        """Yield what clients send of each row of the samples."""
+        sent = {item.name for item in layout.inputs if not item.made}
+        places = self._lengths.places(self._lengths.inputs) if layout.batched else {}
+        for sample in self._samples:
+            given = {n: sample.inputs[n] for n in sample.inputs if n in sent | sample.given}
+            for row in range(sample.sizes[self._lengths.batch] if places else 1):
+                yield row_of(given, places, row)
+
+    def _padded(
+        self, layout: Layout, sent: Mapping[str, Array], axes: Sequence[str]
+    ) -> tuple[float, str]:
+        """Return how much padding these axes changes the answer to one row."""
+        request = check_request(0, _with_common(sent, layout), layout)
+        sizes = tuple(
+            min(LONGER * size, layout.limits.get(axis, LONGER * size))
+            if axis in axes and axis not in layout.sizes
+            else size
+            for axis, size in zip(layout.axes, request.sizes, strict=True)
+        )
+        try:
+            alone = self._run(layout, [request], request.sizes)[0]
+        except GraphFailed as error:
+            raise Untestable(f"it does not run alone: {error}") from error
+        try:
+            padded = self._run(layout, [request], sizes)[0]
+        except GraphFailed as error:
+            return math.inf, f"a padded sample does not run: {error}"
+        return apart(alone, padded, layout.outputs, self._tolerance)
+
+    def _made_up(
+        self, layout: Layout, meanings: Meanings, axes: Sequence[str]
+    ) -> tuple[float, str]:
         sizes = self._lengths.sizes(1)
         longer = {axis: LONGER * sizes[axis] for axis in axes if axis not in layout.sizes}
         try:
@@ -199,10 +265,8 @@ class _Padding:
                 array = (factor * np.abs(array)).astype(array.dtype)
             if item.name in meanings:
                 array = np.full_like(array, _stored(item, meanings[item.name].real))
-            if item.common is not None and layout.batched:
-                array = array.reshape(1, *item.dims)
             sent[item.name] = array
-        return check_request(0, sent, layout)
+        return check_request(0, _with_common(sent, layout), layout)
 
     def _run(
         self, layout: Layout, requests: Sequence[Request], sizes: Shape

@@ -6,16 +6,22 @@ normalisation in training mode: their rows belong together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.lengths import Lengths
+from ge_backend.serving.assumptions.samples import Sample, joined, row_of, with_samples
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
 from ge_backend.tensors import Array, TensorSpec
 
 __all__ = ["rows_verdict", "states_verdict"]
+
+log = logging.getLogger(__name__)
 
 ROWS = 3
 # What real numbers are multiplied by: what large ones saturate, small ones show.
@@ -24,11 +30,16 @@ DRAWS = (1.0, 0.1)
 AGAIN = 3.0
 STEPS = 3
 HOW = "three rows together, and each alone"
+OVER_STEPS = f"{STEPS} steps of three sequences together, and each alone"
 ALONE = "each request runs by itself, all its rows together; 'assume: rows' batches them"
 
 
 def rows_verdict(
-    trial: Trial, lengths: Lengths, outputs: Sequence[TensorSpec], tolerance: float
+    trial: Trial,
+    lengths: Lengths,
+    outputs: Sequence[TensorSpec],
+    tolerance: float,
+    samples: Sequence[Sample] = (),
 ) -> Verdict:
     """Return the verdict on rows.
 
@@ -38,11 +49,12 @@ def rows_verdict(
         outputs: those that clients get, and states; those that do not begin with the rows, or have
             these elsewhere, are not looked at.
         tolerance: of real numbers, as a part of an output's largest one.
+        samples: of the model; each is looked at beside others of its sizes, and made-up rows.
 
     Raises:
         Untestable: the graph does not run so, or answers one input in several ways.
     """
-    return _verdict("rows", trial, lengths, outputs, tolerance, ())
+    return _Rows(trial, lengths, outputs, tolerance, ()).verdict("rows", HOW, samples)
 
 
 def states_verdict(
@@ -51,73 +63,103 @@ def states_verdict(
     outputs: Sequence[TensorSpec],
     tolerance: float,
     states: Sequence[State],
+    samples: Sequence[Sample] = (),
 ) -> Verdict:
     """Return the verdict on states: as `rows_verdict`, over some steps, of all outputs."""
-    return _verdict("states", trial, lengths, outputs, tolerance, states)
+    rows = _Rows(trial, lengths, outputs, tolerance, states)
+    return rows.verdict("states", OVER_STEPS, samples)
 
 
-def _verdict(
-    name: str,
-    trial: Trial,
-    lengths: Lengths,
-    outputs: Sequence[TensorSpec],
-    tolerance: float,
-    states: Sequence[State],
-) -> Verdict:
-    places = {spec.name: spec.axes.index(lengths.batch) for spec in _with_rows(outputs, lengths)}
-    inputs = {
-        spec.name: spec.axes.index(lengths.batch) for spec in _with_rows(lengths.inputs, lengths)
-    }
-    looked_at = [spec for spec in outputs if spec.name in places]
-    steps = STEPS if states else 1
-    worst, said = 0.0, ""
-    for scale in DRAWS if any(spec.dtype.numpy.kind == "f" for spec in lengths.inputs) else (1.0,):
-        values = trial.values(lengths.shapes(lengths.sizes(ROWS)), scale=scale)
-        together = _stepped(trial, values, states, steps)
+class _Rows:
+    """Runs rows together and alone, over some steps where there are states."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        lengths: Lengths,
+        outputs: Sequence[TensorSpec],
+        tolerance: float,
+        states: Sequence[State],
+    ) -> None:
+        self._trial = trial
+        self._lengths = lengths
+        self._inputs = lengths.places(lengths.inputs)
+        self._outputs = lengths.places(outputs)
+        self._looked_at = [spec for spec in outputs if spec.name in self._outputs]
+        self._tolerance = tolerance
+        self._states = states
+
+    def verdict(self, name: str, how: str, samples: Sequence[Sample]) -> Verdict:
+        """Return the verdict, by made-up values and by samples."""
+        worst, said = 0.0, ""
+        for values in self._made_up():
+            off, text = self._differs(values)
+            worst, said = max(worst, off), said or text
+        for values in () if said else self._beside(samples):
+            try:
+                off, text = self._differs(values)
+            except Untestable as error:
+                log.warning("rows of a sample are not compared: %s", error)
+                continue
+            worst, said = max(worst, off), said or text
+        return Verdict(
+            assumption=name,
+            tested=with_samples(how, samples),
+            figure=said or f"{worst:.1g}",
+            verdict=FAILS if said else HOLDS,
+            consequence=ALONE if said else "",
+        )
+
+    def _made_up(self) -> Iterator[dict[str, Array]]:
+        shapes = self._lengths.shapes(self._lengths.sizes(ROWS))
+        real = any(spec.dtype.numpy.kind == "f" for spec in self._lengths.inputs)
+        for scale in DRAWS if real else DRAWS[:1]:
+            yield self._trial.values(shapes, scale=scale)
+
+    def _beside(self, samples: Sequence[Sample]) -> Iterator[dict[str, Array]]:
+        """Yield samples of one size together, filled up to `ROWS` with made-up rows."""
+        batch = self._lengths.batch
+        for sample in joined(samples, self._lengths):
+            made = self._trial.values(self._lengths.shapes({**sample.sizes, batch: ROWS}))
+            rows = sample.sizes[batch]
+            yield {
+                name: np.concatenate([array, made[name].take(range(rows, ROWS), at)], at)
+                if (at := self._inputs.get(name)) is not None
+                else array
+                for name, array in sample.inputs.items()
+            }
+
+    def _differs(self, values: Mapping[str, Array]) -> tuple[float, str]:
+        """Return how much rows differ beside each other, and a text, "" where they do not.
+
+        Raises:
+            Untestable: the graph does not run so, or answers one input in several ways.
+        """
+        together = self._stepped(values)
         off, text = 0.0, ""
         for row in range(ROWS):
-            one = _stepped(trial, _row(values, inputs, row), states, steps)
-            found = apart(one, _row(together, places, row), looked_at, tolerance)
+            one = self._stepped(row_of(values, self._inputs, row))
+            beside = row_of(together, self._outputs, row)
+            found = apart(one, beside, self._looked_at, self._tolerance)
             off, text = max(off, found[0]), text or found[1]
         if text:
-            again, _ = apart(together, _stepped(trial, values, states, steps), looked_at, tolerance)
-            if again > tolerance and off < AGAIN * again:
+            again, _ = apart(together, self._stepped(values), self._looked_at, self._tolerance)
+            if again > self._tolerance and off < AGAIN * again:
                 raise Untestable("it answers one input in several ways")
-        worst, said = max(worst, off), said or text
-    return Verdict(
-        assumption=name,
-        tested=HOW if not states else f"{steps} steps of three sequences together, and each alone",
-        figure=said or f"{worst:.1g}",
-        verdict=FAILS if said else HOLDS,
-        consequence=ALONE if said else "",
-    )
+        return off, text
 
+    def _stepped(self, values: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the last step's outputs; each begins with the states of the one before.
 
-def _stepped(
-    trial: Trial, values: Mapping[str, Array], states: Sequence[State], steps: int
-) -> dict[str, Array]:
-    """Return the outputs of the last of some runs; each begins with the states of the one before.
-
-    Raises:
-        Untestable: the graph refuses one.
-    """
-    given, outputs = dict(values), dict[str, Array]()
-    for _ in range(steps):
-        answer = trial.run_on(given)
-        if answer is None:
-            raise Untestable("the graph does not run with one row")
-        outputs = answer
-        given |= {state.input: outputs[state.output] for state in states if state.output in outputs}
-    return outputs
-
-
-def _with_rows(specs: Iterable[TensorSpec], lengths: Lengths) -> list[TensorSpec]:
-    return [spec for spec in specs if lengths.batch in spec.axes]
-
-
-def _row(arrays: Mapping[str, Array], places: Mapping[str, int], row: int) -> dict[str, Array]:
-    """Return the arrays with one row of those that have rows, by the place of these."""
-    return {
-        name: array.take([row], places[name]) if name in places else array
-        for name, array in arrays.items()
-    }
+        Raises:
+            Untestable: the graph refuses one.
+        """
+        given, outputs = dict(values), dict[str, Array]()
+        for _ in range(STEPS if self._states else 1):
+            answer = self._trial.run_on(given)
+            if answer is None:
+                raise Untestable("the graph does not run with one row")
+            outputs = answer
+            new = {s.input: outputs[s.output] for s in self._states if s.output in outputs}
+            given |= new
+        return outputs

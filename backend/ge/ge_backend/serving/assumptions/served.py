@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,19 +20,24 @@ from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.padding import padding_verdict
 from ge_backend.serving.assumptions.rows import rows_verdict, states_verdict
+from ge_backend.serving.assumptions.samples import samples_of
 from ge_backend.serving.assumptions.trial import Untestable
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import NOT_TESTED, TAKEN, Verdict
 
-__all__ = ["Served", "check_declared", "served"]
+__all__ = ["Served", "check_declared", "keep_left_out", "served"]
 
 log = logging.getLogger(__name__)
 
 # By how much answers may differ, as a part of an output's largest number: in FP32, in 16 bits, and
 # where numbers are quantised by the largest of a run, so that rows touch each other.
 EXACT, HALF, ROUGH = 2e-3, 3e-2, 0.15
+# What rows of one run rest on.
+JOINED = frozenset({"rows", "states"})
 # Files that say what they are computed in, and are in FP32 by habit.
 FILES = (".onnx", ".xml", ".pt2", ".pt")
+UNBATCHED = "completed to max_batch_size: 0; 'assume: rows' batches them"
+LEFT_OUT = "left out of the completed configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,8 @@ def served(
     known = findings or found(config, session, store, batched=batched)
     layout = _layout(config, session, known)
     wanted = _wanted(config, layout)
+    unwanted = _left_out(config, session, store, wanted)
+    known = replace(known, verdicts=(*known.verdicts, *unwanted))
     if not wanted:
         return Served(layout=layout, verdicts=known.verdicts, findings=known)
     if known.lengths is None:
@@ -93,7 +101,7 @@ def served(
     return Served(
         layout=replace(
             layout,
-            alone=any(v.assumption in ("rows", "states") and not v.holds for v in judged.verdicts),
+            alone=any(v.assumption in JOINED and not v.holds for v in judged.verdicts),
             inputs=tuple(_masked(item, judged) for item in layout.inputs),
         ),
         verdicts=(*known.verdicts, *judged.verdicts),
@@ -115,6 +123,27 @@ def check_declared(config: ModelConfig, judged: Served) -> None:
             "are batched, or say what is padded with 'pad.<input>'; the parameter "
             "'assume: padding' serves it all the same"
         )
+
+
+def keep_left_out(config: ModelConfig, session: Session, store: Store, judged: Served) -> None:
+    """Keep why a completed configuration has no batch, or no padding, for those who ask later."""
+    for verdict in judged.verdicts:
+        if not verdict.holds and verdict.assumption in (*JOINED, "padding"):
+            then = UNBATCHED if verdict.assumption in JOINED else verdict.consequence
+            key = kept_key(config, session, LEFT_OUT, verdict.assumption)
+            store.keep_findings(key, replace(verdict, consequence=then).as_json())
+
+
+def _left_out(
+    config: ModelConfig, session: Session, store: Store, wanted: Collection[str]
+) -> list[Verdict]:
+    """Return why serving rests on less than it might, where that was found out."""
+    unasked = {"padding", *(() if config.max_batch_size else JOINED)} - {*wanted} - config.assume
+    keys = [kept_key(config, session, LEFT_OUT, name) for name in sorted(unasked)]
+    found = [store.findings(key) for key in keys]
+    with contextlib.suppress(AttributeError, TypeError):
+        return [Verdict.of_json(kept) for kept in found if kept is not None]
+    return []
 
 
 def _declared_ragged(file: Path) -> bool:
@@ -175,11 +204,14 @@ def _remembered(
 def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layout) -> _Judged:
     trial = trial_of(config, session, known.signature, known.bounds)
     tolerance = _tolerance(config, session, layout)
+    samples = () if known.lengths is None else samples_of(config, trial, known.lengths)
     judged = _Judged(verdicts=())
 
     def padding(lengths: Lengths) -> Verdict:
         nonlocal judged
-        verdict, meant, unpadded = padding_verdict(trial, lengths, layout, config.pad, tolerance)
+        verdict, meant, unpadded = padding_verdict(
+            trial, lengths, layout, config.pad, tolerance, samples
+        )
         masks = {
             new.name: (new.fill, new.real)
             for old, new in zip(layout.inputs, meant.inputs, strict=True)
@@ -191,10 +223,11 @@ def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layo
     def rows(lengths: Lengths) -> Verdict:
         names = {output.name for output in layout.outputs}
         outputs = [spec for spec in known.signature.outputs if spec.name in names]
-        return rows_verdict(trial, lengths, outputs, tolerance)
+        return rows_verdict(trial, lengths, outputs, tolerance, samples)
 
     def states(lengths: Lengths) -> Verdict:
-        return states_verdict(trial, lengths, known.signature.outputs, tolerance, layout.states)
+        outputs = known.signature.outputs
+        return states_verdict(trial, lengths, outputs, tolerance, layout.states, samples)
 
     tests: Mapping[str, Callable[[Lengths], Verdict]]
     tests = {"rows": rows, "states": states, "padding": padding}
