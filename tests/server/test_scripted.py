@@ -44,6 +44,21 @@ def client(triton_server, tmp_path_factory):
         yield client
 
 
+@pytest.mark.parametrize("text", ["<|im_end|>", "a <tool_call> b"])
+def test_an_answer_may_have_to_read_like_a_special_token(client, text):
+    """It is told in letters, whole."""
+    answer = client.chat.completions.create(
+        model="beside", messages=ASKED, extra_body={"guided_choice": [text]}
+    )
+    assert answer.choices[0].message.content == text
+    schema = {"type": "object", "properties": {text: {"const": text}}, "required": [text]}
+    described = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    answer = client.chat.completions.create(
+        model="beside", messages=ASKED, response_format=described
+    )
+    assert json.loads(answer.choices[0].message.content) == {text: text}
+
+
 def called(answer):
     """Return the names and arguments of an answer's calls."""
     calls = answer.choices[0].message.tool_calls or ()

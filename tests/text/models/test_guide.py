@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import llguidance
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_backend.errors import DeviceUnavailable, InvalidRequest, Unsupported
@@ -275,6 +275,40 @@ def test_drafts_beyond_the_limits_fail_no_text(narrow, tokenizer):
     guide.advance(ids(tokenizer, "b")[0])
     guide.advance(ids(tokenizer, "c")[0])
     assert guide.complete
+
+
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("choice", '["x<br>"]'),
+        ("regex", "x<br>y?"),
+        ("json", '{"const": "<br>"}'),
+        ("grammar", 'start: "x" "<br>"'),
+        ("grammar", '%llguidance {}\nstart: "x" "<br>"'),
+    ],
+)
+def test_a_certain_text_may_read_like_a_special_token(tmp_path, kind, text, special):
+    """It is told in letters: the token is no text to the library, also where the file says it is.
+
+    Any added token of the form <…> is special to it, llguidance 1.9.1.
+    """
+    tokenizer = write_tokenizer(tmp_path)
+    tokenizer.add_tokens([AddedToken("<br>", special=special, normalized=False)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    known = tokenizer.get_vocab_size()
+    guide = open_guides(tmp_path / "tokenizer.json", known, (END,))(
+        Structure(StructureKind(f"guided_{kind}"), text)
+    ).fork()
+    written = []
+    while END not in (found := allowed(guide)):
+        written.append(min(found))
+        assert guide.fitting([written[-1]]) == 1
+        guide.advance(written[-1])
+        assert len(written) < 20
+    assert "<br>" in tokenizer.decode(written)
+    assert known - 1 not in written
+    assert allowed(guide.fork(), [END]) == {END}
 
 
 def test_white_space_comes_to_an_end(compiled, tokenizer):

@@ -33,6 +33,9 @@ KEPT = 32  # compiled structures that are kept for the next request with the sam
 # Each state takes 1 to 2 kB, and all texts of a structure share them: 40 MB at most, of the
 # library's 500.
 MOST_STATES = 20_000
+# The library by itself allows one token alone where the text is certain: the one that the tokenizer
+# makes of it. That may be a special one, which is no text; without this it allows all that fit.
+NO_FORCING = '%llguidance {"no_forcing": true}\n'
 FORMATS = {
     StructureKind.REGEX: "regex",
     StructureKind.CHOICE: "choice",
@@ -88,14 +91,21 @@ class GrammarGuide:
     Args:
         make: returns llguidance's matcher, which never raises: it enters a state of error and stays
             there.
+        make_unforced: likewise, where a text is certain that reads like a special token.
         kind: of its structure, for errors.
         matcher: one that has taken these tokens.
     """
 
     def __init__(
-        self, make: Callable[[], Any], kind: StructureKind, matcher: Any, tokens: Sequence[int] = ()
+        self,
+        make: Callable[[], Any],
+        make_unforced: Callable[[], Any],
+        kind: StructureKind,
+        matcher: Any,
+        tokens: Sequence[int] = (),
     ) -> None:
         self._make = make
+        self._make_unforced = make_unforced
         self._kind = kind
         self._matcher = matcher
         self._tokens = list(tokens)
@@ -107,7 +117,8 @@ class GrammarGuide:
 
     def fork(self) -> GrammarGuide:
         """Return another one for a text with the same beginning."""
-        return GrammarGuide(self._make, self._kind, self._matcher.deep_copy(), self._tokens)
+        matcher = self._matcher.deep_copy()
+        return GrammarGuide(self._make, self._make_unforced, self._kind, matcher, self._tokens)
 
     def renew(self) -> None:
         """See that texts can begin with it, which took no token. Any thread, at any time."""
@@ -147,9 +158,21 @@ class GrammarGuide:
                 break
             taken += self._matcher.consume_token(token)
         bits: bytes = self._matcher.compute_bitmask()
+        if self._is_in_vain(bits):
+            self._make = self._make_unforced
+            self._begin_anew()
+            return self._bits(drafts)
         if taken:
             self._matcher.rollback(taken)
         return bits
+
+    def _is_in_vain(self, bits: bytes) -> bool:
+        """Return whether but one token is allowed, and that one does not fit."""
+        if self._make is self._make_unforced or self._matcher.is_stopped():
+            return False
+        allowed = int.from_bytes(bits, "little")
+        alone = allowed.bit_count() == 1
+        return alone and not self._matcher.validate_tokens([allowed.bit_length() - 1])
 
     def _begin_anew(self) -> None:
         self._matcher = self._make()
@@ -172,23 +195,35 @@ def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide
     except ValueError as error:
         raise _impossible(structure, str(error)) from error
 
-    def make() -> Any:
+    def make(grammar: str) -> Any:
         matcher = library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
         matcher.compute_bitmask()  # the first takes longest, and those that follow build on it
         if matcher.is_error():
             raise _impossible(structure, matcher.get_error())
         return matcher
 
-    first = make()
+    first = make(grammar)
     for said in first.get_grammar_warnings():
         log.warning("%s is kept to but for this: %s", structure.kind.value, _in_one_line(said))
-    return GrammarGuide(partial(on_a_deep_stack, make), structure.kind, first)
+    usual, unforced = (
+        partial(on_a_deep_stack, partial(make, each)) for each in (grammar, _unforced(grammar))
+    )
+    return GrammarGuide(usual, unforced, structure.kind, first)
 
 
 def _grammar(library: Any, structure: Structure) -> str:
     if structure.kind is not StructureKind.JSON:
         return str(library.grammar_from(FORMATS[structure.kind], structure.text))
     return str(library.LLMatcher.grammar_from_json_schema(_prepared(structure.text), defaults={}))
+
+
+def _unforced(grammar: str) -> str:
+    """Return a grammar of which every token is allowed that fits, also where a text is certain."""
+    if not grammar.startswith('{"grammars":'):
+        return NO_FORCING + grammar
+    (one,) = json.loads(grammar)["grammars"]
+    written, schema = one["lark_grammar"], one["json_schema"]
+    return NO_FORCING + (written or f"start: %json {json.dumps(schema)}")
 
 
 def _prepared(schema: str) -> str:
