@@ -50,6 +50,7 @@ CLIENTS = (
     Client("openai==2.54.0", "openai_sdk.py"),
     Client("litellm==1.110.2", "litellm_calls.py"),
     Client("langchain-openai==1.7.4", "langchain_chat.py"),
+    Client("langchain==1.5.2", "langchain_agent.py", ("langchain-openai==1.7.4",)),
     Client("llama-index-llms-openai-like==0.8.1", "llama_index_chat.py"),
     Client("instructor==1.17.0", "instructor_models.py"),
     Client("pydantic-ai-slim[openai]==2.68.0", "pydantic_ai_agent.py"),
