@@ -257,6 +257,27 @@ def test_refuses_another_rank(bench, shape):
     assert same(graph.run({"x": X}, {}, exclusive=False)["y"], X.sum(axis=1))
 
 
+@pytest.mark.parametrize("length", [1, 5, 79, 320])
+def test_rows_together_are_what_each_is_alone(bench, length):
+    """In whatever size comes first, and as often as it comes: tests of a model go by that."""
+    graph = bench.load("sums")
+    x = np.random.default_rng(length).integers(-9, 9, (3, length)).astype(np.float32)
+    together = graph.run({"x": x}, {}, exclusive=False)["y"]
+    alone = [graph.run({"x": x[at : at + 1]}, {}, exclusive=False)["y"] for at in range(3)]
+    assert same(np.concatenate(alone), np.asarray(together))
+    assert same(graph.run({"x": x}, {}, exclusive=False)["y"], np.asarray(together))
+
+
+def test_a_short_row_padded_beside_a_long_one_is_what_it_is_alone(bench):
+    """Zeros add nothing to a sum, whatever was in that memory before."""
+    graph = bench.load("sums")
+    graph.run({"x": np.full((2, 320), 7, np.float32)}, {}, exclusive=False)
+    row = np.arange(1, 6, dtype=np.float32)[np.newaxis]
+    padded = np.concatenate([np.pad(row, ((0, 0), (0, 75))), np.ones((1, 80), np.float32)])
+    alone = graph.run({"x": row}, {}, exclusive=False)["y"]
+    assert same(graph.run({"x": padded}, {}, exclusive=False)["y"][:1].copy(), np.asarray(alone))
+
+
 @pytest.mark.parametrize("threads", [0, 1, 2])
 def test_exclusive_or_not_is_the_same_result(bench, threads):
     """A run that has the device for itself computes the same, before and after `prepare`."""
