@@ -23,28 +23,33 @@ def opened_graph(
     engine: str = "",
     precision: str = "origin",
     pbtxt: str = "",
+    weights: bytes = b"",
     **document: object,
 ) -> Iterator[tuple[Session, Callable[..., ModelConfig]]]:
     """Yield a session with a graph, and what reads a configuration of its model.
 
     Args:
         folder: an empty one, of the model.
-        model: an ONNX file.
+        model: an ONNX file, or an OpenVINO IR.
         engine: what runs it; "" is the first.
         precision: what it computes in.
+        weights: of an IR.
         pbtxt: the text of the model's config.pbtxt.
         document: the same, as the host's JSON has it.
     """
     version = folder / "1"
     version.mkdir()
-    (version / "model.onnx").write_bytes(model)
+    path = version / ("model.xml" if weights else "model.onnx")
+    path.write_bytes(model)
+    if weights:
+        path.with_suffix(".bin").write_bytes(weights)
     (folder / "config.pbtxt").write_text(pbtxt)
 
     def read(**more: object) -> ModelConfig:
         whole = {"name": "m", **document, **more}
         return ModelConfig.read(whole, directory=version, version="1", environment={})
 
-    source = GraphSource.of(version / "model.onnx", threads=1, engine=engine, precision=precision)
+    source = GraphSource.of(path, threads=1, engine=engine, precision=precision)
     connect = functools.partial(connect_inline, "cpu", 0, 0)
     session = Session(connect, source, arena_bytes=1 << 16, on_restart=print)
     try:

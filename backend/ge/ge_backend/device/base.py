@@ -23,6 +23,7 @@ from ge_backend.tensors import Array, Shape, Signature
 __all__ = [
     "DEVICE_KINDS",
     "NO_POOL",
+    "PLAIN",
     "ROW_ERRORS",
     "CompiledAhead",
     "Device",
@@ -38,6 +39,9 @@ __all__ = [
 
 # Under this name a graph returns what is wrong with single rows; see `Graph.run`.
 ROW_ERRORS = "ge.row_errors"
+# A precision that no configuration names: as the file says, without what makes it fast. Answers are
+# compared with it where no other engine reads a file.
+PLAIN = "plain"
 
 _Opened = TypeVar("_Opened")
 
@@ -50,7 +54,7 @@ class GraphSource:
         path: the model file; the end of its name says which engines can run it.
         stamp: changes when the file does, or any other that the model is made of, so that what
             was changed is another source.
-        precision: `origin`, `fp32`, `bf16` or `fp16`.
+        precision: `origin`, `fp32`, `bf16` or `fp16`; or `PLAIN`, where the engine has that.
         engine: which of them does; "" leaves it to the order of the table.
         threads: CPU threads for one run; 0 lets the device measure and decide.
         options: (key, value) pairs for the engine, from `config.pbtxt`, sorted by key.

@@ -129,15 +129,15 @@ def open_session(
     return session
 
 
-def reference_of(config: ModelConfig) -> Callable[[str], Session]:
-    """Return what loads the model on an engine of this name, as the file says it.
+def reference_of(config: ModelConfig) -> Callable[[str, str], Session]:
+    """Return what loads the model on an engine of this name, in this precision.
 
     Raises:
         GeError: as `open_session`; raised by what is returned.
     """
 
-    def opened(engine: str) -> Session:
-        asked = replace(config, engine=engine, precision="origin")
+    def opened(engine: str, precision: str) -> Session:
+        asked = replace(config, engine=engine, precision=precision)
         return open_session(asked, config.device, on_restart=lambda: None)
 
     return opened

@@ -67,8 +67,8 @@ def look_into(
             on_restart=lambda: None,
         )
 
-    def reference(engine: str) -> Session:
-        return opened(replace(given, engine=engine, precision="origin"))
+    def reference(engine: str, precision: str) -> Session:
+        return opened(replace(given, engine=engine, precision=precision))
 
     session = opened(remembered_engine(given, store))
     try:

@@ -55,11 +55,11 @@ def judge(tmp_path, monkeypatch):
         with opened_graph(folder, model, **how, **said) as (session, read):
             config = read(**whole_document({"name": "m", **said}, read(), session, kept))
 
-            def reference(name):
+            def reference(name, precision):
                 asked.append(name)
                 if found is not None:
                     raise found
-                source = replace(session.source, engine=name, precision="origin")
+                source = replace(session.source, engine=name, precision=precision)
                 connect = functools.partial(connect_inline, "cpu", 0, 0)
                 return Session(connect, source, arena_bytes=1 << 16, on_restart=print)
 
@@ -70,7 +70,7 @@ def judge(tmp_path, monkeypatch):
             verdict = next((v for v in judged.verdicts if v.assumption == "engine"), None)
             check = functools.partial(check_engine, config, session, judged)
             if verdict is not None and not verdict.holds:
-                with pytest.raises(Unsupported, match="answers otherwise than onnxruntime"):
+                with pytest.raises(Unsupported, match=r"answers otherwise than .*, or 'assume'"):
                     check()
             else:
                 check()
@@ -148,3 +148,52 @@ def test_it_may_be_taken_as_given(judge):
     assume = {"parameters": {"assume": {"string_value": "engine"}}}
     verdict, asked = judge(masked_mean(), **assume)
     assert (verdict.verdict, asked) == (TAKEN, [])
+
+
+def intermediate(folder, far, *, steps=0):
+    """Return an IR, x -> what is above a number, and its weights; x is rounded to so many steps."""
+    import openvino
+    from openvino import opset13 as operators
+
+    x = taken = operators.parameter([-1, 64], np.float32, name="x")
+    if steps:
+        low, high = np.float32([[-4]]), np.float32([[4]])
+        taken = operators.fake_quantize(x, low, high, low, high, steps)
+        weights = np.linspace(-0.5, 0.5, 64 * 64, dtype=np.float32).reshape(64, 64)
+        low, high = np.float32([[-0.5]]), np.float32([[0.5]])
+        weights = operators.fake_quantize(weights, low, high, low, high, steps - 1)
+    else:
+        weights = np.eye(64, dtype=np.float32)
+    product = operators.matmul(taken, weights, False, False)
+    over = operators.relu(operators.subtract(product, np.float32(far)))
+    over.output(0).set_names({"over"})
+    file = folder / "ir.xml"
+    openvino.save_model(openvino.Model([over], [x], "m"), file, compress_to_fp16=False)
+    return file.read_bytes(), file.with_suffix(".bin").read_bytes()
+
+
+def test_an_ir_in_bf16_is_compared_with_itself_in_fp32(judge, tmp_path):
+    """No other engine reads it; what the message asks for is another precision."""
+    model, weights = intermediate(tmp_path, 0.0)
+    verdict, asked = judge(model, weights=weights, **BF16)
+    assert (verdict.verdict, asked) == (HOLDS, ["openvino"])
+    assert "beside openvino in FP32 throughout" in verdict.tested
+    model, weights = intermediate(tmp_path, 1000.0)
+    sample = {"x": np.full((1, 64), 1003, np.float32)}
+    assert judge(model, weights=weights, sample=sample, **BF16)[0].verdict == FAILS
+
+
+def test_an_ir_of_eight_bits_is_compared_with_the_same_rounding_in_fp32(judge, tmp_path):
+    """Within what a step makes; it is none that is computed in INT8 as well."""
+    model, weights = intermediate(tmp_path, 0.0, steps=256)
+    verdict, asked = judge(model, weights=weights)
+    assert (verdict.verdict, asked) == (HOLDS, ["openvino"])
+    assert float(verdict.figure) > 0
+
+
+def test_an_ir_in_fp32_is_not_compared(judge, tmp_path):
+    """Its own answers are all there is; that is said."""
+    model, weights = intermediate(tmp_path, 0.0)
+    verdict, asked = judge(model, weights=weights)
+    assert (verdict.verdict, asked) == (NOT_TESTED, [])
+    assert "no other engine reads an .xml file" in verdict.tested

@@ -19,7 +19,7 @@ from ge_backend.device.arrays import (
     shapes_key,
     shapes_of,
 )
-from ge_backend.device.base import Graph, GraphSource
+from ge_backend.device.base import PLAIN, Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
@@ -49,7 +49,14 @@ log = logging.getLogger(__name__)
 
 # The precisions of a graph, as OpenVINO calls them. It would take bf16 by itself where the CPU has
 # it: `origin` forbids that.
-PRECISIONS = {"origin": "f32", "bf16": "bf16"}
+PRECISIONS = {"origin": "f32", "bf16": "bf16", PLAIN: "f32"}
+# Nothing is computed in INT8, and no operators are made one.
+PLAINLY = {
+    "LP_TRANSFORMS_MODE": "OFF",
+    "SNIPPETS_MODE": "DISABLE",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
+    "EXECUTION_MODE_HINT": "ACCURACY",
+}
 # Models that are compiled for single buckets may take this part of the memory that is available.
 MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
@@ -78,10 +85,11 @@ class OpenVinoGraph(Graph):
         if source.precision not in PRECISIONS:
             raise Unsupported(
                 f"precision {source.precision!r} of {source.path}: OpenVINO computes in "
-                f"{' or '.join(PRECISIONS)} on a CPU"
+                f"{' or '.join(name for name in PRECISIONS if name != PLAIN)} on a CPU"
             )
         self._path = Path(source.path)
         self._precision = PRECISIONS[source.precision]
+        self._options = PLAINLY if source.precision == PLAIN else {}
         if source.precision == "bf16" and not has_bf16():
             self._precision = PRECISIONS["origin"]
             log.info("%s: this processor has no BF16, so it is computed in FP32", source.path)
@@ -177,6 +185,7 @@ class OpenVinoGraph(Graph):
                 precision=precision or self._precision,
                 threads=threads * streams,
                 streams=streams,
+                **self._options,
             )
         except ENGINE_ERRORS as error:
             raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from ge_backend.errors import ModelError
 
-__all__ = ["ir_aliases"]
+__all__ = ["ir_aliases", "ir_quantises"]
 
 LAYER = re.compile(rb'<layer [^>]*?name="([^"]*)"')
+QUANTISED = re.compile(rb'<layer [^>]*?type="FakeQuantize"')
 NAMES = re.compile(rb'<port [^>]*?names="([^"]*)"')
 
 
@@ -24,15 +25,28 @@ def ir_aliases(path: Path, names: Collection[str]) -> frozenset[str]:
     Raises:
         ModelError: the file cannot be read.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error
+    text = _read(path)
     others = set(names) - set(map(_text, LAYER.findall(text)))
     if not others:
         return frozenset()
     found = (name for port in NAMES.findall(text) for name in _text(port).split(","))
     return frozenset(others.intersection(found))
+
+
+def ir_quantises(path: Path) -> bool:
+    """Return whether a file rounds activations to whole steps, which an engine makes INT8 of.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    return QUANTISED.search(_read(path)) is not None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error}") from error
 
 
 def _text(value: bytes) -> str:

@@ -15,6 +15,7 @@ from ge_backend.errors import GeError, GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
 from ge_backend.executor.protocol.messages import Run
+from ge_backend.model.files.ir_file import ir_quantises
 from ge_backend.model.files.onnx_file import onnx_operators
 from ge_backend.model.layout.layout import Layout
 from ge_backend.model.layout.validate import WELL_KNOWN
@@ -42,11 +43,13 @@ class _Output(Protocol):
 
 
 def quantises(model: Path) -> bool:
-    """Whether an `.onnx` file rounds activations as it runs, so that answers differ by whole steps.
+    """Whether a file rounds activations as it runs, so that answers differ by whole steps.
 
-    One that cannot be read counts as such.
+    An `.onnx` or `.xml` file; one that cannot be read counts as such.
     """
     try:
+        if model.suffix == ".xml":
+            return ir_quantises(model)
         return bool(onnx_operators(model) & QUANTISED)
     except ModelError:
         return True

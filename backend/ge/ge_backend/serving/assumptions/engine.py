@@ -3,6 +3,9 @@
 OpenVINO reads files that another engine is made for, and computes some of them otherwise: rows that
 are shorter than others, or what is far along an axis. So both engines answer the same inputs: one
 row and several unequal ones, short and beyond 256 positions.
+
+What only OpenVINO reads, its own IR, is compared with itself: in BF16, and where the file rounds
+to INT8, with the same file in FP32 and without what makes it fast.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ge_backend.device.base import PLAIN
 from ge_backend.errors import GeError, GraphFailed, Unsupported
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
@@ -37,8 +41,24 @@ __all__ = ["COMPARED_WITH", "Reference", "check_engine", "with_engine_verdict", 
 
 log = logging.getLogger(__name__)
 
-# Who answers as the file says, by the engine that is tested and how the file's name ends.
-COMPARED_WITH: Mapping[tuple[str, str], str] = {("openvino", ".onnx"): "onnxruntime"}
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Who answers as the file says: an engine, and the precision that it does so in."""
+
+    engine: str
+    precision: str = "origin"
+
+    def __str__(self) -> str:
+        return f"{self.engine} in FP32 throughout" if self.precision == PLAIN else self.engine
+
+
+# By the engine that is tested and how the file's name ends.
+COMPARED_WITH: Mapping[tuple[str, str], Other] = {
+    ("openvino", ".onnx"): Other("onnxruntime"),
+    ("openvino", ".xml"): Other("openvino", PLAIN),
+}
+ALIKE = "no other engine reads an .xml file, and this one computes it in FP32"
 # By how much answers may differ, as a part of an output's largest number: in FP32, in BF16, and
 # where numbers are quantised, which a small difference on the way moves by a whole step.
 CLOSE, ROUGH, STEPS = 1e-2, 0.1, 0.25
@@ -48,8 +68,9 @@ FAR = 3
 LARGE = 1000
 HOW = "one row and unequal rows, short and beyond 256, beside {}"
 
-# Returns a model's graph on the engine of this name, whatever its configuration names.
-Reference: TypeAlias = Callable[[str], Session]
+# Returns a model's graph on the engine of this name and in this precision, whatever its
+# configuration names.
+Reference: TypeAlias = Callable[[str, str], Session]
 
 
 def with_engine_verdict(
@@ -64,16 +85,17 @@ def with_engine_verdict(
         judged: what was found out before.
         reference: opens the graph on another engine; closed here.
     """
-    name = _other(session)
-    if not name:
+    other = _other(session)
+    if other is None:
         return judged
     lengths = judged.findings.lengths
-    key = kept_key(config, session, "engine", judged.layout, lengths, *_releases(session, name))
+    releases = _releases(session, other.engine)
+    key = kept_key(config, session, "engine", judged.layout, lengths, *releases)
     kept = store.findings(key)
     if kept is not None:
         with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
             return replace(judged, verdicts=(*judged.verdicts, Verdict.of_json(kept)))
-    verdict = _tested(config, session, judged, name, reference)
+    verdict = _tested(config, session, judged, other, reference)
     log.info("%s", verdict.line())
     store.keep_findings(key, verdict.as_json())
     return replace(judged, verdicts=(*judged.verdicts, verdict))
@@ -91,18 +113,22 @@ def check_engine(config: ModelConfig, session: Session, judged: Served) -> None:
     Raises:
         Unsupported: it answers otherwise than the engine that the file is made for.
     """
-    wrong, name = wrong_answers(judged), _other(session)
-    if wrong:
+    wrong, other = wrong_answers(judged), _other(session)
+    if wrong and other is not None:
+        way = "convert the model without quantisation"
+        if other.engine != session.engine:
+            way = f"set the parameter 'engine' to {other.engine!r}, with precision 'origin'"
+        elif config.precision != "origin":
+            way = "set the parameter 'precision' to 'origin'"
         raise Unsupported(
             f"{session.source.path}: {session.engine} in precision {config.precision!r} answers "
-            f"otherwise than {name}: {wrong}; set the parameter 'engine' to {name!r}, with "
-            "precision 'origin', or 'assume' to 'engine' to serve it so"
+            f"otherwise than {other}: {wrong}; {way}, or 'assume' to 'engine' to serve it so"
         )
 
 
-def _other(session: Session) -> str:
-    """Return the engine that answers as the file says, where another one computes it; "" else."""
-    return COMPARED_WITH.get((session.engine, Path(session.source.path).suffix), "")
+def _other(session: Session) -> Other | None:
+    """Return who answers as the file says, where one does that is not what is tested."""
+    return COMPARED_WITH.get((session.engine, Path(session.source.path).suffix))
 
 
 def _releases(session: Session, name: str) -> list[str]:
@@ -112,7 +138,7 @@ def _releases(session: Session, name: str) -> list[str]:
 
 
 def _tested(
-    config: ModelConfig, session: Session, judged: Served, name: str, reference: Reference
+    config: ModelConfig, session: Session, judged: Served, other: Other, reference: Reference
 ) -> Verdict:
     lengths = judged.findings.lengths
     verdict = Verdict(assumption="engine", tested="", figure="", verdict=NOT_TESTED)
@@ -120,6 +146,9 @@ def _tested(
         return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
     if lengths is None:
         return replace(verdict, tested=next((v.tested for v in judged.verdicts), ""))
+    path = Path(session.source.path)
+    if other.precision == PLAIN and config.precision == "origin" and not quantises(path):
+        return replace(verdict, tested=ALIKE)
     known = judged.findings
     trial = trial_of(config, session, known.signature, known.bounds)
     names = {output.name for output in judged.layout.outputs}
@@ -132,7 +161,7 @@ def _tested(
         samples=samples_of(config, trial, lengths),
     )
     try:
-        return compared.verdict(name, reference)
+        return compared.verdict(other, reference)
     except Untestable as error:
         return replace(verdict, tested=str(error))
 
@@ -175,16 +204,16 @@ class Compared:
     tolerance: float
     samples: Sequence[Sample] = ()
 
-    def verdict(self, name: str, reference: Reference) -> Verdict:
-        """Return whether the engine answers as one of this name does.
+    def verdict(self, of: Other, reference: Reference) -> Verdict:
+        """Return whether the engine answers as another one does.
 
         Raises:
             Untestable: there is no such engine, or the two take no input in common.
         """
         try:
-            other = reference(name)
+            other = reference(of.engine, of.precision)
         except GeError as error:
-            raise Untestable(f"there is no {name} to compare with: {error}") from error
+            raise Untestable(f"there is no {of.engine} to compare with: {error}") from error
         worst, said, common = 0.0, "", 0
         with contextlib.closing(other):
             for inputs in self.inputs():
@@ -196,13 +225,13 @@ class Compared:
                 off, text = apart(expected, found, self.outputs, self.tolerance)
                 worst, said = max(worst, off), said or text
         if not common:
-            raise Untestable(f"{name} takes none of the made-up inputs")
+            raise Untestable(f"{of} takes none of the made-up inputs")
         return Verdict(
             assumption="engine",
-            tested=with_samples(HOW.format(name), self.samples),
+            tested=with_samples(HOW.format(of), self.samples),
             figure=said or f"{worst:.1g}",
             verdict=FAILS if said else HOLDS,
-            consequence=f"it answers otherwise than {name}" if said else "",
+            consequence=f"it answers otherwise than {of}" if said else "",
         )
 
     def inputs(self) -> Iterator[dict[str, Array]]:

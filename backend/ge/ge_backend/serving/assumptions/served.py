@@ -259,7 +259,7 @@ def _tested(
 
 def _tolerance(config: ModelConfig, session: Session, layout: Layout) -> float:
     path = Path(session.source.path)
-    if path.suffix == ".onnx" and quantises(path):
+    if path.suffix in (".onnx", ".xml") and quantises(path):
         return ROUGH
     half = any(output.dtype.name in ("FP16", "BF16") for output in layout.outputs)
     exact = config.precision == "fp32" or (config.precision == "origin" and path.suffix in FILES)
