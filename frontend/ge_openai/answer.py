@@ -27,9 +27,10 @@ class TextAnswerWriter:
         samples: of each prompt; choice i is of prompt i // samples.
         usage: whether events have usage; an answer that is whole always does.
         running: whether each has that so far; else the last one alone.
+        held: the field of the request that says what the answer has to be.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what an answer says besides its text
         self,
         form: Form,
         head: dict[str, Any],
@@ -38,6 +39,7 @@ class TextAnswerWriter:
         *,
         usage: bool,
         running: bool = False,
+        held: str = "",
     ) -> None:
         self._form = form
         self._head = head
@@ -48,6 +50,9 @@ class TextAnswerWriter:
         self._samples = samples
         self._usage = usage
         self._running = running
+        self._held = held
+        self._warnings: tuple[str, ...] = ()
+        self._begun = False
 
     def take(self, index: int, piece: Piece) -> None:
         """Keep what is new of a choice, for `whole`."""
@@ -59,7 +64,7 @@ class TextAnswerWriter:
         choices = [
             self._form.choice(index, joined(pieces)) for index, pieces in enumerate(self._pieces)
         ]
-        head = {**self._head, "object": self._form.whole}
+        head = {**self._head, "object": self._form.whole, **self._warned()}
         return {**head, "choices": choices, "usage": self._figures()}
 
     def events(self, index: int, piece: Piece) -> Iterator[bytes]:
@@ -68,10 +73,9 @@ class TextAnswerWriter:
         if not self._counts(index, piece):
             return
         first = self._form.first(index) if begins else None
-        if first is not None:
-            yield self._event([first])
-        for delta in self._form.deltas(index, piece, self._letters[index]):
-            yield self._event([delta])
+        new = self._form.deltas(index, piece, self._letters[index])
+        for each in [*([] if first is None else [first]), *new]:
+            yield self._event([each])
         # Those of tokens: their text may be held back while a stop text could begin in it.
         self._letters[index] += sum(len(token.token) for token in piece.logprobs)
         self._pieces[index] = [piece]  # the last: whether there was one, and whether it was the end
@@ -82,8 +86,15 @@ class TextAnswerWriter:
             yield self._event([], usage=self._figures())
         yield END
 
+    def _warned(self) -> dict[str, list[str]]:
+        """Return what is said of the request beside the answer; a stream says it once."""
+        field = self._held or "the structure"
+        said = [f"{field} is kept to but for this: {warning}" for warning in self._warnings]
+        return {"warnings": said} if said else {}
+
     def _counts(self, index: int, piece: Piece) -> bool:
         """Count a piece; False if its choice has ended, which every later response repeats."""
+        self._warnings = self._warnings or piece.warnings
         before = self._pieces[index]
         if before and before[-1].finish:
             return False
@@ -93,6 +104,8 @@ class TextAnswerWriter:
 
     def _event(self, choices: list[Any], usage: dict[str, int] | None = None) -> bytes:
         body = {**self._head, "object": self._form.part, "choices": choices}
+        if not self._begun:
+            self._begun, body = True, {**body, **self._warned()}
         if self._running:
             usage = self._figures()
         return event({**body, "usage": usage} if self._usage else body)

@@ -169,8 +169,7 @@ class Endpoints:
         held = format_alone(asked.answer) if asked.answer else FREE
         sampling = _adapted({**asked.sampling, **held.sampling}, adapter)
         calls = self._calls(asked.reply, model, asked.prompts, sampling)
-        with _telling(held):
-            return await self._written(request, asked.reply, form, calls)
+        return await self._written(request, asked.reply, form, calls, held)
 
     async def chat(self, request: Request) -> Response:
         """Write the next message of a chat."""
@@ -183,8 +182,7 @@ class Endpoints:
         form = ChatForm(asked.reply.top, calling.reader, several=asked.several)
         wanted = {**asked.sampling, **calling.held.sampling, **calling.sampling}
         calls = self._calls(asked.reply, model, (prompt,), _adapted(wanted, adapter))
-        with _telling(calling.held):
-            return await self._written(request, asked.reply, form, calls)
+        return await self._written(request, asked.reply, form, calls, calling.held)
 
     async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
         """Return the language model that a name means, and the parameters that its adapter needs.
@@ -228,7 +226,12 @@ class Endpoints:
         ]
 
     async def _written(
-        self, request: Request, reply: ReplyForm, form: Form, calls: Sequence[TextCall]
+        self,
+        request: Request,
+        reply: ReplyForm,
+        form: Form,
+        calls: Sequence[TextCall],
+        held: Held,
     ) -> Response:
         """Answer with what a language model writes behind prompts."""
         head = {
@@ -238,14 +241,21 @@ class Endpoints:
         }
         choices = len(calls) * reply.samples
         writer = TextAnswerWriter(
-            form, head, choices, reply.samples, usage=reply.usage, running=reply.running_usage
+            form,
+            head,
+            choices,
+            reply.samples,
+            usage=reply.usage,
+            running=reply.running_usage,
+            held=held.param,
         )
         pieces = merged([self._triton.write(call) for call in calls])
-        if not reply.stream:
-            await while_connected(request, _collect(pieces, writer, reply.samples))
-            return JSONResponse(writer.whole())
-        # What fails before the first token is still a status of its own.
-        first = await while_connected(request, _first(pieces))
+        with _telling(held):
+            if not reply.stream:
+                await while_connected(request, _collect(pieces, writer, reply.samples))
+                return JSONResponse(writer.whole())
+            # What fails before the first token is still a status of its own.
+            first = await while_connected(request, _first(pieces))
         return _EventStream(_events(first, pieces, writer, reply.samples))
 
     async def _listed(self) -> list[dict[str, Any]]:

@@ -38,10 +38,16 @@ class TextCall:
     counts: bool
 
     @property
+    def warns(self) -> bool:
+        """Whether it has a schema, of which something may not be kept to."""
+        return "guided_json" in self.sampling or "guided_grammar" in self.sampling
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs that a response has only if it is asked for them."""
         counts = _COUNTS if self.counts or self.logprobs else ()
-        return ("finish_reason", *counts, *(("logprobs",) if self.logprobs else ()))
+        named = (("logprobs", self.logprobs), ("warnings", self.warns))
+        return ("finish_reason", *counts, *(name for name, wanted in named if wanted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,7 @@ class Piece:
         logprobs: one per token, empty where none were asked for.
         finish: `stop` or `length`; "" while the sample goes on.
         prompt_tokens: of the prompt, likewise.
+        warnings: what the request says and is not kept to.
     """
 
     text: str
@@ -60,6 +67,7 @@ class Piece:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: str = ""
     prompt_tokens: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 def text_inputs(call: TextCall) -> dict[str, Array]:
@@ -96,6 +104,7 @@ def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:
     counts = outputs["num_output_tokens"].tolist() if counted else [0] * len(texts)
     reasons = [reason.decode() for reason in outputs["finish_reason"]]
     prompt_tokens = int(outputs["num_input_tokens"][0]) if counted else 0
+    warnings = tuple(json.loads(outputs["warnings"][0])) if "warnings" in outputs else ()
     return [
         Piece(
             text=text,
@@ -103,6 +112,7 @@ def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:
             logprobs=logprobs,
             finish="" if reason == "None" else reason,
             prompt_tokens=prompt_tokens,
+            warnings=warnings,
         )
         for text, count, reason, logprobs in zip(
             texts, counts, reasons, _logprobs(outputs, counts), strict=True
@@ -118,6 +128,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
         logprobs=tuple(token for piece in pieces for token in piece.logprobs),
         finish=pieces[-1].finish,
         prompt_tokens=pieces[-1].prompt_tokens,
+        warnings=pieces[-1].warnings,
     )
 
 

@@ -59,6 +59,27 @@ def test_an_answer_may_have_to_read_like_a_special_token(client, text):
     assert json.loads(answer.choices[0].message.content) == {text: text}
 
 
+def test_what_is_not_kept_to_is_told_with_the_answer(client):
+    """Whole and in the first event of a stream, by the field that says it; strict says nothing."""
+    properties = {"a": {"type": "string", "format": "path", "maxLength": 3}}
+    schema = {"type": "object", "properties": properties, "required": ["a"]}
+    described = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    asked = {"model": "beside", "messages": ASKED, "response_format": described}
+    said = ["response_format.json_schema.schema is kept to but for this: Unknown format: path"]
+    answer = client.chat.completions.create(**asked)
+    assert answer.model_extra == {"warnings": said}
+    first, *others = client.chat.completions.create(stream=True, n=2, **asked)
+    assert first.model_extra == {"warnings": said}
+    assert not any(event.model_extra for event in others)
+    with client.chat.completions.stream(**asked) as stream:
+        assert stream.get_final_completion().choices[0].message.content
+    properties["a"] = {"type": "string", "pattern": "^(?=a)[ab]{3}$"}
+    (said,) = client.chat.completions.create(**asked).model_extra["warnings"]
+    assert said.endswith('Unimplemented parts of the pattern "^(?=a)[ab]{3}$"')
+    properties["a"] = {"type": "string", "maxLength": 3}
+    assert not client.chat.completions.create(**asked).model_extra
+
+
 def called(answer):
     """Return the names and arguments of an answer's calls."""
     calls = answer.choices[0].message.tool_calls or ()

@@ -166,6 +166,7 @@ class Delta:
             where one of them is not known, as where nobody asked for any.
         finish: why the sample has ended: `stop` or `length`; "" while it goes on.
         samples: how many the request has.
+        warnings: what the request says and is not kept to.
     """
 
     number: int
@@ -177,6 +178,7 @@ class Delta:
     cumulative: float = 0.0
     finish: str = ""
     prompt_tokens: int = 0
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ge_text.models.json_schema import OPTIONS, WHITE, lenient, mapped, prepared
+from ge_text.models.json_schema import OPTIONS, WHITE, left_out, lenient, mapped, prepared
 
 
 def test_options_of_the_schema_go_before_ours():
@@ -60,3 +60,10 @@ def test_only_schemas_are_changed():
         "enum": [{"a": 1}],
         "items": {"default": {"a": 1}},
     }
+
+
+def test_what_is_left_out_of_patterns_is_told():
+    """Where the schema is lenient; a pattern that is kept to as it is, is not named."""
+    schema = {"properties": {"a": {"pattern": "(?=x)y"}, "b": {"pattern": "y"}}}
+    assert left_out(schema) == []
+    assert left_out(lenient(schema)) == ['Unimplemented parts of the pattern "(?=x)y"']

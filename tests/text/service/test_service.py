@@ -103,6 +103,8 @@ class Sink:
 class Spelling:
     """A guide: the text is these letters."""
 
+    warnings = ()
+
     def __init__(self, text):
         self.left = list(Letters().encode(text))
 

@@ -21,6 +21,7 @@ def test_a_bare_configuration_gets_everything():
         "logprobs": ("TYPE_STRING", [-1]),
         "num_input_tokens": ("TYPE_UINT32", [1]),
         "num_output_tokens": ("TYPE_UINT32", [-1]),
+        "warnings": ("TYPE_STRING", [1]),
         "output_ids": ("TYPE_INT64", [-1]),
     }
 

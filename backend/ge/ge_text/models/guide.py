@@ -20,7 +20,7 @@ from ge_backend.device.imports import importing
 from ge_backend.errors import InvalidRequest, Unsupported
 from ge_backend.model.files.tokenizer_file import read_tokenizer
 from ge_backend.tensors import Array
-from ge_text.models.json_schema import prepared
+from ge_text.models.json_schema import left_out, prepared
 from ge_text.models.structure import CompileStructure, Guide, Structure, StructureKind
 from ge_text.models.timed_compiler import TimedCompiler, on_a_deep_stack
 
@@ -94,6 +94,7 @@ class GrammarGuide:
         make_unforced: likewise, where a text is certain that reads like a special token.
         kind: of its structure, for errors.
         matcher: one that has taken these tokens.
+        warnings: as `Guide` has them.
     """
 
     def __init__(
@@ -103,7 +104,9 @@ class GrammarGuide:
         kind: StructureKind,
         matcher: Any,
         tokens: Sequence[int] = (),
+        warnings: tuple[str, ...] = (),
     ) -> None:
+        self.warnings = warnings
         self._make = make
         self._make_unforced = make_unforced
         self._kind = kind
@@ -117,8 +120,9 @@ class GrammarGuide:
 
     def fork(self) -> GrammarGuide:
         """Return another one for a text with the same beginning."""
+        making = self._make, self._make_unforced
         matcher = self._matcher.deep_copy()
-        return GrammarGuide(self._make, self._make_unforced, self._kind, matcher, self._tokens)
+        return GrammarGuide(*making, self._kind, matcher, self._tokens, self.warnings)
 
     def renew(self) -> None:
         """See that texts can begin with it, which took no token. Any thread, at any time."""
@@ -203,12 +207,13 @@ def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide
         return matcher
 
     first = make(grammar)
-    for said in first.get_grammar_warnings():
-        log.warning("%s is kept to but for this: %s", structure.kind.value, _in_one_line(said))
+    warnings = (*map(_in_one_line, first.get_grammar_warnings()), *_left_out(structure))
+    for said in warnings:
+        log.warning("%s is kept to but for this: %s", structure.kind.value, said)
     usual, unforced = (
         partial(on_a_deep_stack, partial(make, each)) for each in (grammar, _unforced(grammar))
     )
-    return GrammarGuide(usual, unforced, structure.kind, first)
+    return GrammarGuide(usual, unforced, structure.kind, first, warnings=warnings)
 
 
 def _grammar(library: Any, structure: Structure) -> str:
@@ -224,6 +229,11 @@ def _unforced(grammar: str) -> str:
     (one,) = json.loads(grammar)["grammars"]
     written, schema = one["lark_grammar"], one["json_schema"]
     return NO_FORCING + (written or f"start: %json {json.dumps(schema)}")
+
+
+def _left_out(structure: Structure) -> list[str]:
+    read = json.loads(structure.text) if structure.kind is StructureKind.JSON else None
+    return left_out(read) if isinstance(read, dict) else []
 
 
 def _prepared(schema: str) -> str:

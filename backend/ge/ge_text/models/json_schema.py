@@ -6,11 +6,12 @@ Source: llguidance 1.9.1, `_lib.pyi`, `JsonCompileOptions`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["WHITE", "lenient", "mapped", "prepared"]
+__all__ = ["WHITE", "left_out", "lenient", "mapped", "prepared"]
 
 OPTIONS = "x-guidance"
 # Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
@@ -44,6 +45,21 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
     options = {"whitespace_pattern": WHITE, "coerce_one_of": True, **_options(schema)}
     made = mapped(schema, _with_patterns if options.get("lenient") else _without_nothing)
     return {**made, OPTIONS: options}
+
+
+def left_out(schema: Mapping[str, Any]) -> list[str]:
+    """Return the patterns of which a part is left out where the schema is lenient, in words."""
+    found: list[str] = []
+
+    def look(each: dict[str, Any]) -> dict[str, Any]:
+        pattern = each.get("pattern")
+        if isinstance(pattern, str) and _with_patterns(each).get("pattern") != pattern:
+            found.append(f"Unimplemented parts of the pattern {json.dumps(pattern)}")
+        return each
+
+    if _options(schema).get("lenient"):
+        mapped(schema, look)
+    return found
 
 
 def _options(schema: Mapping[str, Any]) -> Mapping[str, Any]:

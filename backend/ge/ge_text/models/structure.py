@@ -40,6 +40,10 @@ class Guide(Protocol):
     """
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """What its structure says and is not kept to, in the compiler's words."""
+
+    @property
     def complete(self) -> bool:
         """Whether the text is whole and nothing may follow."""
 

@@ -41,6 +41,7 @@ class TextAnswer:
         tokenizer: None where the checkpoint has none: then the text is empty.
         special: names of the tokens that are no text, by token; log-probabilities have them.
         prompt: its tokens, behind which the text goes on.
+        warnings: what the request says and is not kept to.
     """
 
     asked: Submit
@@ -49,6 +50,7 @@ class TextAnswer:
     tokenizer: Tokenizer | None
     special: Mapping[int, str]
     prompt: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
     _samples: list[_Sample] = field(init=False)
     _refused: bool = field(init=False, default=False)
 
@@ -97,6 +99,7 @@ class TextAnswer:
                 cumulative=sample.cumulative,
                 finish="" if finish is None else WORDS.get(finish, finish.value),
                 prompt_tokens=len(self.prompt),
+                warnings=self.warnings,
             )
         )
 

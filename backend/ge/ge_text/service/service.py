@@ -156,17 +156,19 @@ class GenerationService:
             raise InvalidRequest(f"request {asked.number} is being served; take another number")
         parameters = self._parameters(asked)
         prompt = self._prompt(asked, special=parameters.add_special_tokens)
+        guide = self._guide(parameters)
         request = GenerationRequest(
             id=member.name(asked.number),
             prompt=prompt,
             parameters=_measured(parameters) if asked.cumulative else parameters,
             timeout_s=asked.timeout_s or None,
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
-            guide=self._guide(parameters),
+            guide=guide,
             adapter=self._adapter(parameters.lora_name),
             again=asked.again,
         )
-        answer = self._answer(member, asked, parameters, prompt)
+        warnings = guide.warnings if guide else ()
+        answer = self._answer(member, asked, parameters, prompt, warnings)
         member.numbers.add(asked.number)
         try:
             self._engine.submit(request, lambda update: self._tell(member, answer, update))
@@ -176,9 +178,14 @@ class GenerationService:
         self._kick()
 
     def _answer(
-        self, member: _Member, asked: Submit, parameters: Parameters, prompt: tuple[int, ...]
+        self,
+        member: _Member,
+        asked: Submit,
+        parameters: Parameters,
+        prompt: tuple[int, ...],
+        warnings: tuple[str, ...],
     ) -> TextAnswer:
-        text = self._opened.tokenizer, self._opened.special, prompt
+        text = self._opened.tokenizer, self._opened.special, prompt, warnings
         if not parameters.ranked:
             return TextAnswer(asked, parameters, member.outbox, *text)
         told = frozenset(place for place, sample in enumerate(asked.samples) if sample.ended)

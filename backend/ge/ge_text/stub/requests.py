@@ -1,8 +1,8 @@
 """Between the host's requests for text and ours: the tensors of Triton's vLLM backend.
 
 Clients of that backend work unchanged. Source of names, types and of what is sent when:
-triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Two tensors are ours:
-`input_ids` in place of `text_input`, and `output_ids`.
+triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Those that are ours
+are `input_ids` in place of `text_input`, `output_ids` and `warnings`.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
         "num_input_tokens": np.array([deltas[0].prompt_tokens], np.uint32),
         "num_output_tokens": np.array([len(delta.ids) for delta in deltas], np.uint32),
         "output_ids": np.array([n for delta in deltas for n in delta.ids], np.int64),
+        "warnings": _strings([json.dumps(deltas[0].warnings)]),
     }
     wanted = {name: array for name, array in arrays.items() if name in asked.wanted}
     check_room(wanted.values())

@@ -1,7 +1,8 @@
-"""Inputs and outputs of a model that generates text: those of Triton's vLLM backend, and two more.
+"""Inputs and outputs of a model that generates text: those of Triton's vLLM backend, and some more.
 
 Source: triton-inference-server/vllm_backend@00ea75b, `src/model.py`.
-`input_ids` (instead of `text_input`) and `output_ids` are ours.
+`input_ids` (instead of `text_input`), `output_ids` and `warnings` are ours; the last is a JSON list
+of what a request says and is not kept to.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ SWITCHES: Mapping[str, str] = {
     "logprobs": "return_logprobs",
     "num_input_tokens": "return_num_input_tokens",
     "num_output_tokens": "return_num_output_tokens",
+    "warnings": "return_warnings",
     "output_ids": "",
 }
 
@@ -36,6 +38,7 @@ _OUTPUTS = {
     "logprobs": ("TYPE_STRING", [-1]),
     "num_input_tokens": ("TYPE_UINT32", [1]),
     "num_output_tokens": ("TYPE_UINT32", [-1]),
+    "warnings": ("TYPE_STRING", [1]),
     "output_ids": ("TYPE_INT64", [-1]),
 }
 
