@@ -237,17 +237,18 @@ class Compared:
     def inputs(self) -> Iterator[dict[str, Array]]:
         """Yield made-up values of several shapes, with rows of unequal lengths, and the samples.
 
-        Of long rows whole numbers that clients choose are once large, too, one input after the
-        other: they may be positions. A table of fewer rows refuses them.
+        Whole numbers that clients choose are once large, too, one input after the other: they may
+        be positions. A table of fewer rows refuses them.
         """
         far = replace(self.lengths, scale=max(self.lengths.scale, FAR))
         yield self._values(self.lengths, 1, 0)
         yield self._values(self.lengths, 3, 1)
         yield self._values(far, 1, 1)
+        yield self._values(far, 2, 1)
         bounds = self.trial.bounds
-        for name in (None, *bounds):
-            self.trial.bounds = bounds if name is None else {**bounds, name: LARGE}
-            yield self._values(far, 2, 2)
+        for name in bounds:
+            self.trial.bounds = {**bounds, name: LARGE}
+            yield self._values(self.lengths, 1, 2)
         self.trial.bounds = bounds
         for sample in self.samples:
             yield dict(sample.inputs)
