@@ -85,7 +85,7 @@ bench: $(VENV)/.bench ## measure against other ways to serve the same model, and
 	$(RUN) -m benchmarks.bench_serving $(ARGS)
 	$(RUN) -m benchmarks.bench_start
 
-bench-quick: $(VENV)/.bench ## two minutes of that: which ratios have moved
+bench-quick: $(VENV)/.bench ## a few minutes of that: one mix, short windows
 	$(RUN) -m benchmarks.bench_serving --quick $(ARGS)
 
 trust: $(VENV)/.test ## let things go wrong under load, and print what became of the requests

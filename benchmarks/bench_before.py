@@ -22,11 +22,11 @@ from pathlib import Path
 import psutil
 
 from benchmarks.client import BenchmarkError, LoadProcess
-from benchmarks.cpu import roles_of
-from benchmarks.figures import median_ratio, percentile
+from benchmarks.encoder.mixes import MIXES
+from benchmarks.harness.cpu import roles_of
+from benchmarks.harness.figures import median_ratio, percentile
+from benchmarks.harness.report import machine
 from benchmarks.load import Order, Report
-from benchmarks.mixes import MIXES
-from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import POOL_ROWS, Traffic, make_traffic
 from benchmarks.systems import OURS, UNASKED, System, write_repository

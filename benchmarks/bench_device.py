@@ -22,9 +22,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.encoder.mixes import MIXES, draw
 from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 from benchmarks.in_process import open_local
-from benchmarks.mixes import MIXES, draw
 from benchmarks.rivals.forward import Ids, Rows, pad
 
 __all__ = ["Result", "Settings", "Window", "main", "results", "table"]

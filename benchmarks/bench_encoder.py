@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.mixes import MIXES, draw
+from benchmarks.encoder.mixes import MIXES, draw
+from benchmarks.harness.turns import fastest_ms
 from benchmarks.random_encoder import SIZES, write_checkpoint
 from benchmarks.rivals.forward import Ids, Rows, pad
-from benchmarks.turns import fastest_ms
 from ge_backend.device.base import Graph, GraphSource, open_device
 from ge_backend.errors import DeviceUnavailable
 

@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 import tritonclient.http as httpclient
 
-from benchmarks import cpu
 from benchmarks.client import BenchmarkError
+from benchmarks.harness import cpu
+from benchmarks.harness.report import machine
 from benchmarks.photo_models import ENSEMBLE, NETWORK, PREPROCESS, photos, write_repository
-from benchmarks.report import machine
 from ge_backend.device.base import Graph, GraphSource, open_device
 from ge_backend.tensors import Array
 from ge_tools.tritonserver.directory import processes_of

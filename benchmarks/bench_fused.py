@@ -28,10 +28,10 @@ import numpy as np
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import serialize_byte_tensor
 
-from benchmarks.figures import percentile
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.report import machine
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
-from benchmarks.report import machine
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = [

@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from benchmarks.figures import percentile
 from benchmarks.generation.ours import Ours
 from benchmarks.generation.padded import OneByOne, Padded
 from benchmarks.generation.run import Outcome, System, drive
 from benchmarks.generation.vllm import Vllm
 from benchmarks.generation.workloads import WORKLOADS, Workload
-from benchmarks.report import machine
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.report import machine
 
 __all__ = ["lines", "main"]
 

@@ -26,9 +26,9 @@ from demo.chat_model import prepare
 from rich.console import Console
 
 from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
+from benchmarks.harness.memory import read_pss
+from benchmarks.harness.report import ROOT, machine
 from benchmarks.language_steps import decoding_batch, step_clock
-from benchmarks.memory import read_pss
-from benchmarks.report import ROOT, machine
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.engines.preprocess.text import open_tokenizer

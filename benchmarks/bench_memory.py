@@ -23,10 +23,10 @@ from demo.encoder import prepare
 from rich.console import Console
 from tritonclient import grpc
 
-from benchmarks.memory import MemoryWatch
+from benchmarks.harness.memory import MemoryWatch
+from benchmarks.harness.report import machine
 from benchmarks.memory_report import Measured, by_role, markdown, plot
 from benchmarks.pbtxt import parameter_lines
-from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES, Rows
 from benchmarks.served import CACHE
 from ge_tools.tritonserver.installation import find_server

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.client import LoadProcess
-from benchmarks.cpu import roles_of
-from benchmarks.figures import percentile
+from benchmarks.encoder.mixes import MIXES, draw
+from benchmarks.harness.cpu import roles_of
+from benchmarks.harness.figures import percentile
 from benchmarks.load import Order, Report
-from benchmarks.mixes import MIXES, draw
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.pool import Pool, save_pools
 from benchmarks.where import PUBLISHED_S

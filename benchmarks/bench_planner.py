@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.mixes import MIXES
+from benchmarks.encoder.mixes import MIXES
 from ge_backend.serving.batching.plan import Policy, plan
 from ge_backend.serving.batching.request import Request
 from ge_backend.shapes.buckets.costs import CostModel, DynamicCosts, StaticCosts

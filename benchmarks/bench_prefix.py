@@ -21,7 +21,7 @@ import numpy as np
 from demo.chat_model import prepare
 from rich.console import Console
 
-from benchmarks.report import machine
+from benchmarks.harness.report import machine
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
 from ge_text.engine.engine import Engine

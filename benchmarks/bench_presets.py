@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.client import LoadProcess
-from benchmarks.cpu import roles_of
-from benchmarks.figures import percentile
+from benchmarks.encoder.mixes import MIXES
+from benchmarks.harness.cpu import roles_of
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.memory import MemoryWatch
+from benchmarks.harness.report import machine
 from benchmarks.load import Order, Report
-from benchmarks.memory import MemoryWatch
-from benchmarks.mixes import MIXES
 from benchmarks.open_loop import offer
 from benchmarks.pool import load_pools
 from benchmarks.preset_report import PLAIN, Memory, Window, memory_lines, speed_lines
-from benchmarks.report import machine
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import Traffic, make_traffic
 from benchmarks.sleeping import sleeping_traffic

@@ -24,10 +24,10 @@ import grpc  # type: ignore[import-untyped]
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from benchmarks.figures import percentile
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.report import machine
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
-from benchmarks.report import machine
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = [

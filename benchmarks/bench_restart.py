@@ -25,7 +25,7 @@ from demo.encoder import Encoder, prepare
 from rich.console import Console
 
 from benchmarks.bench_start import CACHE
-from benchmarks.report import machine
+from benchmarks.harness.report import machine
 from benchmarks.systems import System, write_repository
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bench_planner import LENGTHS, ROWS, accelerator
+from benchmarks.encoder.mixes import MIXES
+from benchmarks.harness.memory import read_pss
 from benchmarks.in_process import Local, open_local
-from benchmarks.memory import read_pss
-from benchmarks.mixes import MIXES
 from benchmarks.scale_report import Models, Planner, Waiting, plot, tables
 from ge_backend.serving.batching.plan import Policy, plan
 from ge_backend.serving.batching.request import Request

@@ -24,11 +24,11 @@ import numpy as np
 import onnxruntime
 from tritonclient.grpc import service_pb2
 
-from benchmarks.figures import percentile
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.report import machine
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.protocol import GRPC_METHOD
 from benchmarks.recurrent import FEATURES, write_step
-from benchmarks.report import machine
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Window", "ceiling", "lines", "main", "step_request", "write_repository"]

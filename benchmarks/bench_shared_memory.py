@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import tritonclient.utils.shared_memory as shm
 
-from benchmarks.report import machine
+from benchmarks.harness.report import machine
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Sample", "lines", "main", "plot", "summary", "write_repository"]

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bench_queue_policy import keep_asking, served, write_echo
-from benchmarks.figures import percentile
+from benchmarks.harness.figures import percentile
+from benchmarks.harness.report import machine
 from benchmarks.pbtxt import parameter_lines
-from benchmarks.report import machine
 
 __all__ = ["Window", "lines", "main", "write_repository"]
 

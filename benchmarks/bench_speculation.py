@@ -20,7 +20,7 @@ from pathlib import Path
 from demo.chat_model import prepare
 from rich.console import Console
 
-from benchmarks.report import machine
+from benchmarks.harness.report import machine
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.machine.cores import usable_cores
 from ge_text.engine.engine import Engine

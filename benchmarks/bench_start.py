@@ -24,7 +24,7 @@ import tritonclient.grpc as grpcclient
 from demo.encoder import prepare
 from rich.console import Console
 
-from benchmarks.report import machine
+from benchmarks.harness.report import machine
 from benchmarks.systems import System, write_repository
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 

@@ -22,7 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from benchmarks.cpu import machine_s, used_s
+from benchmarks.harness.cpu import machine_s, used_s
 from benchmarks.pool import load_pools
 from benchmarks.rivals.forward import Forward, Ids, load_forward, pad
 

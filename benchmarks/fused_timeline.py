@@ -33,8 +33,8 @@ from benchmarks.bench_fused import (
     request,
     served,
 )
+from benchmarks.harness.report import machine
 from benchmarks.protocol import GRPC_METHOD
-from benchmarks.report import machine
 from ge_backend.executor.protocol.messages import PastRun
 from ge_tools.watch.executors import RunWatch
 

@@ -36,7 +36,7 @@ PARTS = ("works", "figures", "generation", "serving")
 # What is compared on the server: large enough that a GPU has something to do.
 ENCODERS = ("bert-small", "bert-base")
 SERVING = (
-    *("--engine", "torch-bf16", "--mix", "lognormal", "--rounds", "3", "--window", "1"),
+    *("--precision", "bf16", "--mix", "lognormal", "--rounds", "3", "--window", "1"),
     *("--minutes", "3"),
     *("--concurrency", "1", "8", "32", "128"),
 )

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.turns import fastest_ms
+from benchmarks.harness.turns import fastest_ms
 from ge_backend.device.failures import reason
 from ge_backend.engines.torch.streams import Streams
 from ge_backend.errors import DeviceUnavailable

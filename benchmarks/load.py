@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import cpu
-from benchmarks.figures import rate
+from benchmarks.harness import cpu
+from benchmarks.harness.figures import rate
 from benchmarks.load_grpc import GrpcLoop
 from benchmarks.load_http import HttpLoop
 from benchmarks.pool import Pool, load_pools

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.figures import median_ratio
+from benchmarks.harness.figures import median_ratio
 
 __all__ = ["PLAIN", "Memory", "Window", "memory_lines", "speed_lines"]
 

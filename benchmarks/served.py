@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.client import LoadProcess
-from benchmarks.cpu import roles_of
+from benchmarks.encoder.mixes import MIXES, draw
+from benchmarks.harness.cpu import roles_of
 from benchmarks.load import Order, Report
-from benchmarks.mixes import MIXES, draw
 from benchmarks.pool import Pool, save_pools, truth
 from benchmarks.random_encoder import write_encoder
 from benchmarks.rivals.forward import ENGINES, load_forward

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.mixes import LONGEST, MIXES, draw
+from benchmarks.encoder.mixes import LONGEST, MIXES, draw
 from benchmarks.pool import Pool, save_pools
 from benchmarks.served import POOL_ROWS, Traffic
 

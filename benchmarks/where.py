@@ -17,8 +17,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from benchmarks.encoder.mixes import MIXES
 from benchmarks.load import Report
-from benchmarks.mixes import MIXES
 from benchmarks.random_encoder import SIZES
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.served import MINILM, Served, Window, make_traffic, serve

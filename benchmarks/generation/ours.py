@@ -18,9 +18,9 @@ from rich.console import Console
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import serialize_byte_tensor
 
-from benchmarks.cpu import roles_of, used_s
 from benchmarks.generation.workloads import WORKLOADS, Ask
-from benchmarks.memory import memory_by_role
+from benchmarks.harness.cpu import roles_of, used_s
+from benchmarks.harness.memory import memory_by_role
 from ge_tools.tritonserver.directory import processes_of
 from ge_tools.tritonserver.installation import find_server
 from ge_tools.tritonserver.options import ServerOptions

@@ -16,7 +16,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM
 
 from benchmarks.generation.workloads import Ask
-from benchmarks.memory import memory_by_role
+from benchmarks.harness.memory import memory_by_role
 
 __all__ = ["OneByOne", "Padded"]
 

@@ -28,7 +28,7 @@ from demo.chat_model import prepare
 from rich.console import Console
 
 from benchmarks.generation.workloads import WORKLOADS, Ask
-from benchmarks.memory import read_pss
+from benchmarks.harness.memory import read_pss
 
 __all__ = ["Vllm"]
 

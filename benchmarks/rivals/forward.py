@@ -21,7 +21,14 @@ Rows = npt.NDArray[np.float32]
 Forward = Callable[[Ids, Ids], Rows]
 
 # engine -> the file it runs
-ENGINES = {"onnx": "model.onnx", "torch": "model.pt2", "torch-bf16": "model.pt2"}
+ENGINES = {
+    "onnx": "model.onnx",
+    "onnx-int8": "model.int8.onnx",
+    "openvino": "model.onnx",
+    "openvino-bf16": "model.onnx",
+    "torch": "model.pt2",
+    "torch-bf16": "model.pt2",
+}
 
 
 def load_forward(engine: str, path: Path, threads: int, device: str = "cpu") -> Forward:
@@ -29,8 +36,10 @@ def load_forward(engine: str, path: Path, threads: int, device: str = "cpu") -> 
 
     Another device than the CPU is torch's: `cuda:0`.
     """
-    if engine == "onnx":
+    if engine.startswith("onnx"):
         return _load_onnx(path, threads)
+    if engine.startswith("openvino"):
+        return _load_openvino(path, threads, bf16=engine == "openvino-bf16")
     return _load_torch(path, threads, device, bf16=engine == "torch-bf16")
 
 
@@ -56,6 +65,26 @@ def _load_onnx(path: Path, threads: int) -> Forward:
     def forward(ids: Ids, mask: Ids) -> Rows:
         rows: Rows = session.run(None, dict(zip(names, (ids, mask), strict=True)))[0]
         return rows
+
+    return forward
+
+
+def _load_openvino(path: Path, threads: int, *, bf16: bool) -> Forward:
+    import openvino  # noqa: PLC0415
+
+    options = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
+        # With it the instances of one thread each would share a core.
+        "ENABLE_CPU_PINNING": False,
+    }
+    compiled = openvino.Core().compile_model(str(path), "CPU", options)
+    request = compiled.create_infer_request()
+
+    def forward(ids: Ids, mask: Ids) -> Rows:
+        rows: Rows = request.infer([ids, mask])[0]
+        return rows.copy()
 
     return forward
 

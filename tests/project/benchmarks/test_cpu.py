@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from benchmarks.cpu import busy_s, machine_s, role, roles_of, used_s
+from benchmarks.harness.cpu import busy_s, machine_s, role, roles_of, used_s
 
 
 @pytest.mark.parametrize(

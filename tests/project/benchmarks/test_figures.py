@@ -1,7 +1,7 @@
 """Percentiles, rates and ratios."""
 
 import pytest
-from benchmarks.figures import median_ratio, percentile, rate
+from benchmarks.harness.figures import median_ratio, percentile, rate
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from benchmarks.memory import MemoryWatch, memory_by_role, read_pss
+from benchmarks.harness.memory import MemoryWatch, memory_by_role, read_pss
 
 ROLLUP = """\
 5581e0000000-7ffd1a9c2000 ---p 00000000 00:00 0    [rollup]

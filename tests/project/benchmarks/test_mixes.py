@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.mixes import FIRST_ID, LAST_ID, LONGEST, MIXES, draw
+from benchmarks.encoder.mixes import FIRST_ID, LAST_ID, LONGEST, MIXES, draw
 
 
 def lengths_of(name, count=4000, seed=0):

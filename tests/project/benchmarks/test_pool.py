@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.mixes import MIXES, draw
+from benchmarks.encoder.mixes import MIXES, draw
 from benchmarks.pool import CHECK_EVERY, Pool, load_pools, save_pools, truth
 from benchmarks.tally import Tally
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from benchmarks.cpu import roles_of
+from benchmarks.harness.cpu import roles_of
 from ge_tools.tritonserver.directory import processes_of
 
 __all__ = ["MemoryWatch", "memory_by_role", "read_pss"]

@@ -1,0 +1,1 @@
+"""Systems, loads and turns: what every comparison is built on."""
