@@ -7,17 +7,18 @@ a root of its own. Source: llguidance 1.9.1, docs/syntax.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from ge_openai.function_calls import FUNCTION, TEXT_RULE, parameter_rules, typed_calls
+from ge_openai.schemas import Schema
 from ge_openai.tool_calls import (
     CLOSE,
     OPEN,
     PYTHON,
     BareCalls,
+    CallReader,
     ListedCalls,
-    MakeReader,
     TaggedCalls,
     TrailingCalls,
 )
@@ -26,7 +27,6 @@ __all__ = ["LISTED", "CallForm", "call_rules", "form_of"]
 
 # Llama's templates say in their instructions what a call looks like.
 BARE_MARKS = ('{"name": function name, "parameters": dictionary', '"parameters": dictionary of')
-OTHER_CALLS = "<function="  # within the tags, by Qwen's coders: another form
 GRANITE, MISTRAL = "<|tool_call|>", "[TOOL_CALLS]"
 CALL_ID, ARGS = "[CALL_ID]", "[ARGS]"
 _ONE = '"{" ws "\\"name\\"" ws ":" ws NAME ws "," ws "\\"%s\\"" ws ":" ws ARGUMENTS ws "}"'
@@ -41,24 +41,37 @@ class CallForm:
     """How a family of models writes calls.
 
     Attributes:
-        reader: reads them.
+        reader: reads them, of tools whose arguments have these schemas.
         tags: texts that its tokenizers may have as tokens, special ones among them.
         one: a call, as a rule of NAME and ARGUMENTS.
         single, several: an answer that is one, or more, of the rule `one`.
         bare: NAME is no JSON.
+        typed: ARGUMENTS are a parameter each, as `parameter_rules` has them, and no JSON.
     """
 
-    reader: MakeReader
+    reader: Callable[[Mapping[str, Schema]], CallReader]
     tags: tuple[str, ...] = ()
     one: str = _ONE % "arguments"
     single: str = _LIST_OF_ONE
     several: str = _LIST
     bare: bool = False
+    typed: bool = False
+
+    def argument_rules(self, schemas: Sequence[Schema]) -> tuple[list[str], dict[str, Schema]]:
+        """Return the rules of arguments, `arguments_0` and so on: lines, and schemas by rule."""
+        if not self.typed:
+            return [], {f"arguments_{number}": each for number, each in enumerate(schemas)}
+        lines, rules = [TEXT_RULE], dict[str, Schema]()
+        for number, each in enumerate(schemas):
+            own, values = parameter_rules(number, each)
+            lines += own
+            rules |= values
+        return lines, rules
 
 
 def _trailing(tag: str) -> CallForm:
     return CallForm(
-        reader=partial(TrailingCalls, tag),
+        reader=lambda _: TrailingCalls(tag),
         tags=(tag,),
         single=f"{tag} ws {_LIST_OF_ONE}",
         several=f"{tag} ws {_LIST}",
@@ -68,7 +81,7 @@ def _trailing(tag: str) -> CallForm:
 def _mistral_by_name(template: str) -> CallForm:
     identified = f"({CALL_ID} /[a-zA-Z0-9]{{9}}/)? " if CALL_ID in template else ""
     return CallForm(
-        reader=partial(TrailingCalls, MISTRAL),
+        reader=lambda _: TrailingCalls(MISTRAL),
         tags=(MISTRAL, CALL_ID, ARGS),
         one=f"{MISTRAL} NAME {identified}{ARGS} ws ARGUMENTS",
         single="one",
@@ -78,18 +91,28 @@ def _mistral_by_name(template: str) -> CallForm:
 
 
 # That of no family: where calls are asked for and the model's own form is not known.
-LISTED = CallForm(reader=ListedCalls)
+LISTED = CallForm(reader=lambda _: ListedCalls())
 _HERMES = CallForm(
-    reader=TaggedCalls,
+    reader=lambda _: TaggedCalls(),
     tags=(OPEN, CLOSE),
     single=f"{OPEN} ws one ws {CLOSE}",
     several=f"{OPEN} ws one ws {CLOSE} (ws {OPEN} ws one ws {CLOSE})*",
 )
+_FUNCTIONS = replace(
+    _HERMES,
+    reader=typed_calls,
+    one=f'"{FUNCTION}" NAME ">\\n" ARGUMENTS "</function>"',
+    bare=True,
+    typed=True,
+)
 _LLAMA = CallForm(
-    reader=BareCalls, one=_ONE % "parameters", single="one", several='one (ws ";" ws one)*'
+    reader=lambda _: BareCalls(),
+    one=_ONE % "parameters",
+    single="one",
+    several='one (ws ";" ws one)*',
 )
 _LLAMA_WITH_PYTHON = CallForm(
-    reader=BareCalls,
+    reader=lambda _: BareCalls(),
     tags=(PYTHON,),
     one=_LLAMA.one,
     single=f"{PYTHON}? {_LLAMA.single}",
@@ -103,8 +126,8 @@ def form_of(template: str) -> CallForm | None:
         return _mistral_by_name(template) if ARGS in template else _trailing(MISTRAL)
     if GRANITE in template:
         return _trailing(GRANITE)
-    if OPEN in template and OTHER_CALLS not in template:
-        return _HERMES
+    if OPEN in template:
+        return _FUNCTIONS if FUNCTION in template else _HERMES
     if any(mark in template for mark in BARE_MARKS):
         return _LLAMA_WITH_PYTHON if PYTHON in template else _LLAMA
     return None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ge_openai.call_forms import LISTED, CallForm
 from ge_openai.chat_template import ChatTemplate
+from ge_openai.schemas import tool_schemas
 from ge_openai.structure import FREE, Held, call_or_format, format_alone, named_call
 from ge_openai.text_body import ChatBody
 from ge_openai.tool_calls import MakeReader, NamedCall
@@ -59,7 +61,7 @@ def _calling(form: CallForm, asked: ChatBody, template: ChatTemplate) -> Calling
     special = tags is not None and not tags.special.isdisjoint(form.tags)
     return Calling(
         held=held,
-        reader=form.reader,
+        reader=partial(form.reader, tool_schemas(asked.tools)),
         # Else tags that are special tokens would be missing, and with them the calls.
         sampling={"skip_special_tokens": False} if special else {},
     )

@@ -161,11 +161,12 @@ def call_or_format(
     schemas = tool_schemas(tools)
     if answer and not schemas:  # of no tool is known how it is called
         return format_alone(answer)
+    arguments, rules = form.argument_rules(list(schemas.values()))
     lines = [
         "start: calls" + (" | answer" if answer else ""),
         *call_rules(form, list(schemas), tokens, several=several),
+        *arguments,
     ]
-    rules = {f"arguments_{number}": schema for number, schema in enumerate(schemas.values())}
     rules |= {"answer": answer} if answer else {}
     fields = dict(enumerate((schema.field for schema in rules.values()), len(lines) + 1))
     lines += [f"{rule}: %json {_in_a_line(schema)}" for rule, schema in rules.items()]

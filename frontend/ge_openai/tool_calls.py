@@ -1,6 +1,7 @@
 """Calls of tools in what a model writes, as the families of chat templates have it.
 
     TaggedCalls     <tool_call>{"name": …, "arguments": {…}}</tool_call>   Hermes, Qwen 2.5 and 3
+                    <tool_call><function=…>…</function></tool_call>        Qwen's coders, Qwen 3.5
     TrailingCalls   <|tool_call|>[{"name": …, "arguments": {…}}, …]        Granite 3
                     [TOOL_CALLS] likewise, or [TOOL_CALLS]name[ARGS]{…}    Mistral
     BareCalls       {"name": …, "parameters": {…}}, nothing else           Llama 3
@@ -66,17 +67,20 @@ class CallReader(Protocol):
 
 
 MakeReader = Callable[[], CallReader]
+# The calls that a text between tags is, if any; else whether a text in it has no end yet.
+ReadCalls = Callable[[str], tuple[tuple[ToolCall, ...], bool]]
 
 
 class TaggedCalls:
     """Calls between tags; text may stand before and between them, and tags within a call.
 
-    Between a pair of tags is one call, or a list of them.
+    Between a pair of tags is one call, or a list of them: JSON, unless they are `read` otherwise.
     """
 
     reason = "tool_calls"
 
-    def __init__(self) -> None:
+    def __init__(self, read: ReadCalls | None = None) -> None:
+        self._read_calls = read or _whole
         self._held = ""  # nothing certain: blanks, an opening tag, what may be a call
         self._looked = 0  # so far there is no closing tag in it that ends the call
         self._called = False
@@ -120,7 +124,7 @@ class TaggedCalls:
         begin = self._held.index(OPEN) + len(OPEN)
         self._looked = max(self._looked, begin)
         while (close := self._held.find(CLOSE, self._looked)) >= 0:
-            calls, text_goes_on = _whole(self._held[begin:close])
+            calls, text_goes_on = self._read_calls(self._held[begin:close])
             self._looked = close + len(CLOSE)
             if calls:
                 return calls, self._looked
@@ -129,7 +133,7 @@ class TaggedCalls:
         self._looked = max(self._looked, len(self._held) - len(CLOSE) + 1)
         if not over:
             return (), 0
-        calls, _ = _whole(self._held[begin:])
+        calls, _ = self._read_calls(self._held[begin:])
         close = self._held.find(CLOSE, begin)
         return calls, len(self._held) if calls or close < 0 else close + len(CLOSE)
 

@@ -27,6 +27,19 @@ WEATHER = {
         },
     },
 }
+FUNCTIONS = """\
+{% if tools %}Call by <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>: {{ tools | tojson }}
+{% endif %}
+{%- for message in messages %}{{ message.role }}: {{ message.content }}
+{%- for call in message.tool_calls or [] %}<tool_call>
+<function={{ call.function.name }}>
+{% for key, value in call.function.arguments | items %}<parameter={{ key }}>
+{{ value }}
+</parameter>
+{% endfor %}</function>
+</tool_call>{% endfor %}
+{% endfor %}<go>"""
+WRITTEN = "\n<function=get_weather>\n<parameter=city>\nPa\nris\n</parameter>\n</function>\n"
 ASKED = [{"role": "user", "content": "How is the weather?"}]
 
 
@@ -35,6 +48,8 @@ def client(triton_server, tmp_path_factory):
     """OpenAI's client of the API before the models."""
     repository = tmp_path_factory.mktemp("models")
     write_scripted(repository / "beside", SAYS, TAGGED, beside=True)
+    says = {"<go>": ("<tool_call>", WRITTEN, "</tool_call>")}
+    write_scripted(repository / "coder", says, FUNCTIONS)
     server = triton_server(repository)
     options = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
     with (
@@ -95,3 +110,26 @@ def test_tokens_that_only_the_settings_name_are_tokens(client, choice):
     assert called(answer) == [("get_weather", {"city": "Paris"})]
     assert answer.choices[0].finish_reason == "tool_calls"
     assert answer.usage.completion_tokens < len(CALL)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["auto", "required", "or a format"])
+def test_calls_with_a_parameter_each(client, choice, stream):
+    """As Qwen's coders write them: texts stand as they are, and the chat goes on behind them."""
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+    described = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    given = {"response_format": described} if choice == "or a format" else {"tool_choice": choice}
+    asked = {"model": "coder", "messages": ASKED, "tools": [WEATHER], "max_tokens": 200, **given}
+    if stream:
+        with client.chat.completions.stream(**asked) as events:
+            answer = events.get_final_completion()
+    else:
+        answer = client.chat.completions.create(**asked)
+    assert called(answer) == [("get_weather", {"city": "Pa\nris"})]
+    (call,) = answer.choices[0].message.tool_calls
+    function = {"name": call.function.name, "arguments": call.function.arguments}
+    calls = [{"id": call.id, "type": "function", "function": function}]
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    further = [*ASKED, {"role": "assistant", "tool_calls": calls}, result]
+    again = client.chat.completions.create(model="coder", messages=further)
+    assert again.choices[0].message.content.startswith("<tool_call>\n<function=get_weather>")
