@@ -75,7 +75,7 @@ def test_several_calls_and_text_before_them():
         "<tool_call>\n<function=f>\nwords\n</function>\n</tool_call>",
         "<tool_call>\n<function=f>\n<parameter=text>\nx\n</function>\n</tool_call>",
         "<tool_call>\n{}\n</tool_call>",
-        "<tool_call>\n<function=f>\n<parameter=te",
+        "<tool_call>\n<function=f>\n<parameter=city",
     ],
 )
 def test_what_is_no_call_stays_text(text):

@@ -67,3 +67,34 @@ def test_what_is_left_out_of_patterns_is_told():
     schema = {"properties": {"a": {"pattern": "(?=x)y"}, "b": {"pattern": "y"}}}
     assert left_out(schema) == []
     assert left_out(lenient(schema)) == ['Unimplemented parts of the pattern "(?=x)y"']
+
+
+@pytest.mark.parametrize(
+    ("names", "made"),
+    [
+        ({"type": "string"}, {"additionalProperties": {"type": "integer"}}),
+        (
+            {"enum": ["x", "y"]},
+            {
+                "properties": {"x": {"type": "integer"}, "y": {"type": "integer"}},
+                "additionalProperties": False,
+            },
+        ),
+        (
+            {"type": "string", "const": "x"},
+            {"properties": {"x": {"type": "integer"}}, "additionalProperties": False},
+        ),
+        (
+            {"title": "Key", "pattern": "^a"},
+            {"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": False},
+        ),
+    ],
+)
+def test_names_of_properties_become_properties(names, made):
+    """As far as they can be listed: what cannot stays, for the compiler to say so."""
+    values = {"type": "object", "additionalProperties": {"type": "integer"}}
+    found = prepared({**values, "propertyNames": names})
+    del found["x-guidance"]
+    assert found == {"type": "object", **made}
+    for other in ({"maxLength": 2}, {"enum": ["x"], "maxLength": 2}, {"$ref": "#/$defs/a"}):
+        assert prepared({**values, "propertyNames": other})["propertyNames"] == other

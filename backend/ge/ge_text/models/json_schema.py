@@ -21,6 +21,9 @@ WHITE = r"( |\n {0,16})?"
 # Source: JSON Schema, draft 2020-12; `definitions` is what `$defs` was called before.
 _NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
 _VALUES = {"const", "default", "enum", "examples", "required", OPTIONS}
+_PROPERTIES = {"properties", "patternProperties"}
+# Of a name, which is a text: they ask for nothing.
+_NO_CONDITION = {"type", "title", "description"}
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _NO_REGULAR_LANGUAGE = re.compile(r"\\[1-9]|\\k<|\(\?P=|\(\?>|\(\?\(")
 # Of a pattern: an escape, a class of letters, or one letter.
@@ -36,14 +39,16 @@ def lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
 def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema with the options that it is compiled with.
 
-    Of a `oneOf` whose schemas overlap any may hold. Where the schema is lenient, look-around is
-    left out of patterns, which so allow more.
+    Of a `oneOf` whose schemas overlap any may hold. Names of properties that are listed, or have a
+    pattern, become those properties, which is what the compiler knows of `propertyNames`. Where the
+    schema is lenient, look-around is left out of patterns, which so allow more.
 
     Raises:
         RecursionError: it is nested too deeply.
     """
     options = {"whitespace_pattern": WHITE, "coerce_one_of": True, **_options(schema)}
-    made = mapped(schema, _with_patterns if options.get("lenient") else _without_nothing)
+    kept = _with_patterns if options.get("lenient") else _without_nothing
+    made = mapped(schema, lambda each: _with_names(kept(each)))
     return {**made, OPTIONS: options}
 
 
@@ -89,6 +94,26 @@ def _mapped_keyword(
 def _without_nothing(schema: dict[str, Any]) -> dict[str, Any]:
     """Leave out a keyword that asks for nothing, which the compiler takes for one that asks."""
     return {key: value for key, value in schema.items() if (key, value) != ("uniqueItems", False)}
+
+
+def _with_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return an object's schema that names its properties, where another one does so for it."""
+    names = schema.get("propertyNames")
+    if not isinstance(names, Mapping) or not _PROPERTIES.isdisjoint(schema):
+        return schema
+    said = {key: value for key, value in names.items() if key not in _NO_CONDITION}
+    rest = {key: value for key, value in schema.items() if key != "propertyNames"}
+    allowed = schema.get("additionalProperties", True)
+    listed = said.get("enum", [said["const"]] if "const" in said else None)
+    if not said:
+        return rest
+    if len(said) == 1 and isinstance(listed, list):
+        properties = {name: allowed for name in listed if isinstance(name, str)}
+        return {**rest, "properties": properties, "additionalProperties": False}
+    if len(said) == 1 and isinstance(said.get("pattern"), str):
+        pattern = {said["pattern"]: allowed}
+        return {**rest, "patternProperties": pattern, "additionalProperties": False}
+    return schema
 
 
 def _with_patterns(schema: dict[str, Any]) -> dict[str, Any]:
