@@ -159,6 +159,7 @@ def test_vllm_gets_no_device_that_the_server_does_not_see(opened, monkeypatch, s
         ({"engine": "vllm", "max_num_seqs": "8"}, "'max_num_seqs' is of no use with engine 'vllm'"),
         ({"engine": "vllm", "buckets__batch": "8"}, "'buckets.batch' is of no use"),
         ({"engine": "vllm", "executor": "inline"}, "vLLM needs a process"),
+        ({"precision": "int8"}, "'precision' is 'int8'.*takes origin, fp32, bf16 or fp16"),
         ({"engine": "onnxruntime"}, "runs on 'openvino', 'torch' or 'vllm'"),
         ({"engine": "vllm", "speculative_model": "draft"}, "'speculative_model' is of no use"),
         ({"device": "cuda", "device_ids": "0,1"}, "device_ids name 2 devices"),

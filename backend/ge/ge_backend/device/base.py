@@ -54,7 +54,7 @@ class GraphSource:
         path: the model file; the end of its name says which engines can run it.
         stamp: changes when the file does, or any other that the model is made of, so that what
             was changed is another source.
-        precision: `origin`, `fp32`, `bf16` or `fp16`; or `PLAIN`, where the engine has that.
+        precision: `origin`, `fp32`, `bf16`, `fp16` or `int8`; or `PLAIN`, where the engine has it.
         engine: which of them does; "" leaves it to the order of the table.
         threads: CPU threads for one run; 0 lets the device measure and decide.
         options: (key, value) pairs for the engine, from `config.pbtxt`, sorted by key.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,11 @@ from ge_backend.model.config.model_folder import read_document, read_folder, ste
 from ge_backend.model.config.placement import Placement
 from ge_backend.serving.assumptions.completion import whole_document
 from ge_backend.serving.assumptions.engine import with_engine_verdict
+from ge_backend.serving.assumptions.precision import (
+    instead_of,
+    lower_precision,
+    with_precision_verdict,
+)
 from ge_backend.serving.assumptions.served import served
 from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.engine_choice import remembered_engine
@@ -27,7 +32,7 @@ from ge_backend.serving.warmup.store import Store
 __all__ = ["look_into"]
 
 
-@contextmanager
+@contextlib.contextmanager
 def look_into(
     path: Path, *, device: str | None = None, cache_dir: Path | None = None
 ) -> Iterator[ShapedModel]:
@@ -70,13 +75,17 @@ def look_into(
     def reference(engine: str, precision: str) -> Session:
         return opened(replace(given, engine=engine, precision=precision))
 
-    session = opened(remembered_engine(given, store))
-    try:
+    with contextlib.ExitStack() as held:
+        session = held.enter_context(contextlib.closing(opened(remembered_engine(given, store))))
         document = whole_document(folder.document, given, session, store)
         config = folder.config(os.environ, document)
         config = replace(config, placement=Placement(devices=(chosen,)))
         judged = served(config, session, store)
+        judged = with_precision_verdict(config, session, store, judged, reference)
+        lower = lower_precision(config, judged)
+        if lower is not None:
+            config = lower
+            session = held.enter_context(contextlib.closing(opened(config)))
+            judged = instead_of(judged, served(config, session, store))
         judged = with_engine_verdict(config, session, store, judged, reference)
         yield ShapedModel.of(config, session, store, judged.layout, judged.verdicts)
-    finally:
-        session.close()

@@ -16,7 +16,12 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import stamp_of
 from ge_backend.model.layout.sequence_tensors import hidden_outputs
 from ge_backend.serving.assumptions.engine import check_engine, with_engine_verdict
-from ge_backend.serving.assumptions.served import check_declared, served
+from ge_backend.serving.assumptions.precision import (
+    instead_of,
+    lower_precision,
+    with_precision_verdict,
+)
+from ge_backend.serving.assumptions.served import Served, check_declared, served
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.connect import kept_files, open_fleet, reference_of
@@ -65,12 +70,11 @@ def open_model(
         GeError: the model cannot be served as configured.
     """
     config = with_engine(config, store)
-    connect = functools.partial(open_fleet, config, on_restart=on_restart, served_as=served_as)
+    connect = functools.partial(open_fleet, on_restart=on_restart, served_as=served_as)
     with contextlib.ExitStack() as opened:
-        fleet = opened.enter_context(contextlib.closing(connect()))
+        config, fleet, judged = _in_precision(config, store, opened, connect)
         warn_of_whole_run_ranges(config)
         session = fleet.sessions[0]
-        judged = served(config, session, store)
         check_declared(config, judged)
         judged = with_engine_verdict(config, session, store, judged, reference_of(config))
         check_engine(config, session, judged)
@@ -102,9 +106,33 @@ def open_model(
             recorder=recorder,
             traffic=Traffic(model.layout.axes),
         )
-        learner = Learner(model, pipeline, costs, connect, shapes=shapes, estimated=later)
+        connect_again = functools.partial(connect, config)
+        learner = Learner(model, pipeline, costs, connect_again, shapes=shapes, estimated=later)
         opened.pop_all()
     return pipeline, learner
+
+
+def _in_precision(
+    config: ModelConfig,
+    store: Store,
+    opened: contextlib.ExitStack,
+    connect: Callable[[ModelConfig], Fleet],
+) -> tuple[ModelConfig, Fleet, Served]:
+    """Load a model in the precision that it is to be served in, or in the next one that holds.
+
+    Returns:
+        The configuration with that precision, the model on its devices, which `opened` closes, and
+        what was found out about it.
+    """
+    fleet = opened.enter_context(contextlib.closing(connect(config)))
+    judged = served(config, fleet.sessions[0], store)
+    judged = with_precision_verdict(config, fleet.sessions[0], store, judged, reference_of(config))
+    lower = lower_precision(config, judged)
+    if lower is None:
+        return config, fleet, judged
+    opened.close()
+    fleet = opened.enter_context(contextlib.closing(connect(lower)))
+    return lower, fleet, instead_of(judged, served(lower, fleet.sessions[0], store))
 
 
 def _only_equal(model: ShapedModel) -> bool:

@@ -78,6 +78,11 @@ def check_generation(config: ModelConfig) -> None:
     Raises:
         ConfigError: it may not.
     """
+    if config.precision == "int8":
+        raise ConfigError(
+            "parameter 'precision' is 'int8', which graphs and encoders have; a model that "
+            "generates text takes origin, fp32, bf16 or fp16"
+        )
     if config.engine == VLLM:
         _check_for_vllm(config)
         return

@@ -12,6 +12,7 @@ from transformers.utils import logging  # noqa: E402
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.engines.kinds.cpu import CpuDevice  # noqa: E402
+from ge_backend.engines.ov import arithmetic  # noqa: E402
 from ge_backend.engines.ov import encoder as module  # noqa: E402
 from ge_backend.engines.ov.encoder import OpenVinoLayers  # noqa: E402
 from ge_backend.engines.torch.encoder import PackedEncoder  # noqa: E402
@@ -38,7 +39,9 @@ def test_it_is_taken_by_itself_where_it_is_installed(folder, monkeypatch):
     """Before torch; with a precision that it does not have, torch is."""
     opened = []
     monkeypatch.setattr(
-        module, "OpenVinoLayers", lambda encoder: opened.append(encoder) or OpenVinoLayers(encoder)
+        module,
+        "OpenVinoLayers",
+        lambda encoder, **how: opened.append(encoder) or OpenVinoLayers(encoder, **how),
     )
     for precision, by_openvino in (("origin", True), ("fp16", False)):
         opened.clear()
@@ -56,7 +59,7 @@ def test_what_transformers_says_of_training_is_held_back(encoder, caplog):
 
 def test_bf16_is_computed_in_fp32_where_the_processor_has_none(folder, monkeypatch):
     """By OpenVINO still: torch would take several times as long. What is given is near."""
-    monkeypatch.setattr(module, "computed_in", lambda _: torch.float32)
+    monkeypatch.setattr(arithmetic, "has_bf16", lambda: False)
     inputs = {"input_ids": np.array([[5, 6, 7]]), "attention_mask": np.ones((1, 3), np.int64)}
     found = {}
     for precision in ("origin", "bf16"):
@@ -72,7 +75,7 @@ def test_bf16_is_computed_in_fp32_where_the_processor_has_none(folder, monkeypat
 def test_who_names_it_is_told_of_a_precision_that_it_has_not(folder):
     """By name it is not left to torch."""
     named = GraphSource.of(folder / "config.json", precision="fp16", engine="openvino")
-    with pytest.raises(Unsupported, match=r"does not compute in torch\.float16 on a CPU"):
+    with pytest.raises(Unsupported, match="computes an encoder in origin, fp32, bf16, int8"):
         CpuDevice().load(named)
 
 

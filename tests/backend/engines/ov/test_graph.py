@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from builders.cores import lonely_cores  # noqa: E402
 from builders.null_models import comes_true  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.engines.ov import arithmetic  # noqa: E402
 from ge_backend.engines.ov import graph as ov_graph  # noqa: E402
 from ge_backend.engines.ov.graph import OpenVinoGraph  # noqa: E402
 from ge_backend.engines.ov.precision import computed_in  # noqa: E402
@@ -75,7 +76,7 @@ def test_precision_is_what_was_asked_for(load, precision, most, least):
 
 def test_bf16_is_computed_in_fp32_where_the_processor_has_none(load, monkeypatch, caplog):
     """With AVX512 OpenVINO would compute in BF16 there, and take tens of times as long."""
-    monkeypatch.setattr(ov_graph, "has_bf16", lambda: False)
+    monkeypatch.setattr(arithmetic, "has_bf16", lambda: False)
     with caplog.at_level("INFO"):
         hint = load(precision="bf16")._narrow.get_property("INFERENCE_PRECISION_HINT")
     assert hint == openvino.Type.f32

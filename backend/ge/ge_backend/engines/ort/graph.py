@@ -82,7 +82,7 @@ class OnnxGraph(Graph):
         if source.precision != "origin":
             raise Unsupported(
                 f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
-                "file says; install OpenVINO (for bf16), use a model.pt2, or precision origin"
+                "file says; install OpenVINO (for bf16 and int8), or take precision origin"
             )
         self._path = source.path
         open_wide = source.unchanged(

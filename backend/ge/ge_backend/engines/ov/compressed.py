@@ -20,7 +20,9 @@ from ge_backend.tensors import Array
 
 __all__ = ["COMPILED_WITH", "Compressed", "compress", "quantised"]
 
-GROUP_SIZE = 32
+# An encoder took 10 % less CPU time than with 32, at a cosine of 0.9981, not 0.9987; with 128
+# another 4 % less, at 0.997 (all-MiniLM-L6-v2, 512 tokens, AVX512-VNNI).
+GROUP_SIZE = 64
 # What a model with such weights is compiled with, beside what all models are.
 COMPILED_WITH: Mapping[str, str] = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(GROUP_SIZE)}
 # Of fewer rows OpenVINO makes weights wide once and for all.

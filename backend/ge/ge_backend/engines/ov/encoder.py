@@ -24,6 +24,7 @@ from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 from ge_backend.device.base import GraphSource
 from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
+from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
 from ge_backend.engines.ov.blocks import arrange, in_blocks
 from ge_backend.engines.ov.mends import mend_all
 from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer, shared
@@ -46,6 +47,16 @@ __all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
 MOST_TOKENS = 512
 # Scores take the square of it.
 LONGEST_ROW = 2048
+# What weights are read as; those of eight bits are made of FP32.
+DTYPES = {
+    "origin": torch.float32,
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "int8": torch.float32,
+}
+# How far rows of eight bits may be apart from texts alone in FP32, as a share of the largest
+# number. That rows end to end do not look at each other is seen by what others hold, too.
+COMPRESSED = 0.25
 # The place of the input that positions are in; see `_inputs`.
 TOKENS = 0
 
@@ -58,7 +69,14 @@ class OpenVinoEncoder(EncoderGraph):
     """
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
-        super().__init__(source, cores, engine=OpenVinoLayers, freeing=signal_stack_kept)
+        arithmetic = arithmetic_of(source.precision, source.path)
+        super().__init__(
+            source,
+            cores,
+            engine=partial(OpenVinoLayers, arithmetic=arithmetic),
+            freeing=signal_stack_kept,
+            dtypes=DTYPES,
+        )
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Do nothing: one model serves all shapes, and what it takes for a run is not told."""
@@ -67,13 +85,18 @@ class OpenVinoEncoder(EncoderGraph):
 class OpenVinoLayers:
     """The layers of one encoder, to be compiled for so many threads.
 
+    Args:
+        encoder: its modules are freed where products get weights of eight bits.
+        arithmetic: what they are computed in; None is what the weights are in.
+
     Raises:
         Unsupported: OpenVINO has no such operation, or does not compute in the precision.
     """
 
-    def __init__(self, encoder: PackedEncoder) -> None:
+    def __init__(self, encoder: PackedEncoder, arithmetic: Arithmetic | None = None) -> None:
         if encoder.dtype not in PRECISIONS:
             raise Unsupported(f"OpenVINO does not compute in {encoder.dtype} on a CPU")
+        how = arithmetic or Arithmetic(kind=PRECISIONS[computed_in(encoder.dtype)])
         if encoder.max_length > LONGEST_ROW:
             raise Unsupported(
                 f"it takes texts of {encoder.max_length} tokens, and OpenVINO's masks would be too "
@@ -81,16 +104,21 @@ class OpenVinoLayers:
             )
         self._encoder = encoder
         with _refusing(), signal_stack_kept():
-            self._model = _converted(encoder)
+            self._model = _converted(encoder, how.kind)
+            self._arithmetic = how.applied(self._model, type(encoder.base).__name__)
+        if self._arithmetic.compressed:
+            encoder.tolerance = COMPRESSED
+            encoder.base = None  # the graph keeps those of its weights that are left
 
     def layers(self, threads: int, at_once: int) -> Layers:
         """Compile; see `EncoderEngine`."""
         compile_once = partial(
             compile_for_cpu,
             self._model,
-            precision=PRECISIONS[computed_in(self._encoder.dtype)],
+            precision=self._arithmetic.kind,
             threads=threads * at_once,
             streams=at_once,
+            **self._arithmetic.options,
         )
         with _refusing():
             compiled = _Compiled(compile_once)
@@ -167,8 +195,10 @@ def _pieces(encoder: PackedEncoder) -> Pieces:
     return Pieces(encoder=encoder, most=MOST_TOKENS, rounded=rounded_tokens)
 
 
-def _converted(encoder: PackedEncoder) -> Any:
+def _converted(encoder: PackedEncoder, kind: str) -> Any:
     """Return the layers as a model of OpenVINO's, with the weights where they are.
+
+    It is to compute in a kind of real numbers, as OpenVINO calls it.
 
     By way of the frontend itself: `openvino.convert_model` reports each use to its makers.
     """
@@ -190,7 +220,7 @@ def _converted(encoder: PackedEncoder) -> Any:
         port.get_node().set_partial_shape(openvino.PartialShape(free))
     model.validate_nodes_and_infer_types()
     mend_all(model)
-    if PRECISIONS[computed_in(encoder.dtype)] != PRECISIONS[torch.float32]:
+    if kind == "bf16":
         _look_up_angles(model, min(encoder.max_length, LONGEST_ROW))
     return model
 
@@ -210,7 +240,7 @@ def _look_up_angles(model: Any, most: int) -> None:
     positions = opset13.gather(model.input(TOKENS), whole(1), whole(0))
     if angles.inputs != (TOKENS,):
         raise Unsupported("its angles are computed of more than positions")
-    compiled = compile_for_cpu(angles.model, precision=PRECISIONS[torch.float32], threads=1)
+    compiled = compile_for_cpu(angles.model, precision="f32", threads=1)
     tables = ComputedAngles(compiled=compiled, inputs=angles.inputs).of([tokens])
     for place, table in zip(places, tables, strict=True):
         along = table.shape.index(most)

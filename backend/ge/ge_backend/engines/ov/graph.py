@@ -24,6 +24,7 @@ from ge_backend.device.failures import failure
 from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
+from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
 from ge_backend.engines.ov.empty import skipped_operator
 from ge_backend.engines.ov.indices import index_ranges
 from ge_backend.engines.ov.model import (
@@ -31,7 +32,6 @@ from ge_backend.engines.ov.model import (
     ENGINE_ERRORS,
     cause,
     compile_for_cpu,
-    has_bf16,
     infer,
     passed_inputs,
     read_model,
@@ -47,16 +47,7 @@ __all__ = ["OpenVinoGraph"]
 
 log = logging.getLogger(__name__)
 
-# The precisions of a graph, as OpenVINO calls them. It would take bf16 by itself where the CPU has
-# it: `origin` forbids that.
-PRECISIONS = {"origin": "f32", "bf16": "bf16", PLAIN: "f32"}
-# Nothing is computed in INT8, and no operators are made one.
-PLAINLY = {
-    "LP_TRANSFORMS_MODE": "OFF",
-    "SNIPPETS_MODE": "DISABLE",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
-    "EXECUTION_MODE_HINT": "ACCURACY",
-}
+PRECISIONS = ("origin", "bf16", "int8", PLAIN)
 # Models that are compiled for single buckets may take this part of the memory that is available.
 MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
@@ -88,17 +79,15 @@ class OpenVinoGraph(Graph):
                 f"{' or '.join(name for name in PRECISIONS if name != PLAIN)} on a CPU"
             )
         self._path = Path(source.path)
-        self._precision = PRECISIONS[source.precision]
-        self._options = PLAINLY if source.precision == PLAIN else {}
-        if source.precision == "bf16" and not has_bf16():
-            self._precision = PRECISIONS["origin"]
-            log.info("%s: this processor has no BF16, so it is computed in FP32", source.path)
         # Weights outside the file are read from where they lie, whenever it is compiled.
         compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
         self._model: Any = read_model(self._path)
         asked = source.declared.signature
         names = [spec.name for spec in (*asked.inputs, *asked.outputs)]
         self.signature = signature_of(self._model, self._path, names)
+        self._arithmetic = arithmetic_of(source.precision, source.path).applied(
+            self._model, source.path
+        )
         self._passed = passed_inputs(self._model)
         self._ranges = index_ranges(self._model)
         states = [variable.info.variable_id for variable in self._model.get_variables()]
@@ -112,7 +101,7 @@ class OpenVinoGraph(Graph):
             )
         self._per_run = source.threads or 1
         self._streams = max(1, cores.count // self._per_run)
-        self._angles = self._cut() if self._precision == PRECISIONS["bf16"] else None
+        self._angles = self._cut() if self._arithmetic.kind == "bf16" else None
         self._chosen: frozenset[ShapesKey] = frozenset()
         self._compiled: dict[ShapesKey, Any] = {}
         narrow = self._compile(self._model, self._per_run, self._streams)
@@ -174,18 +163,21 @@ class OpenVinoGraph(Graph):
         cut = cut_angles(self._model)
         if cut is None:
             return None
-        compiled = self._compile(cut.model, self._per_run, self._streams, PRECISIONS["origin"])
+        compiled = self._compile(cut.model, self._per_run, self._streams, Arithmetic())
         return ComputedAngles(compiled=compiled, inputs=cut.inputs)
 
-    def _compile(self, model: Any, threads: int, streams: int, precision: str = "") -> Any:
+    def _compile(
+        self, model: Any, threads: int, streams: int, arithmetic: Arithmetic | None = None
+    ) -> Any:
         """Compile a model for so many threads a run, and so many runs at once."""
+        how = arithmetic or self._arithmetic
         try:
             return compile_for_cpu(
                 model,
-                precision=precision or self._precision,
+                precision=how.kind,
                 threads=threads * streams,
                 streams=streams,
-                **self._options,
+                **how.options,
             )
         except ENGINE_ERRORS as error:
             raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error

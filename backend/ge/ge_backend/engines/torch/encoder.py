@@ -56,7 +56,9 @@ class PackedEncoder:
 
     Attributes:
         dtype: likewise.
-        base: the modules, without a classifier; an engine may change their layers.
+        base: the modules, without a classifier; an engine may change their layers, or free them.
+        tolerance: largest difference from each text alone, as a share of the largest number; an
+            engine that rounds more has a larger one.
         vocabulary: token ids are below.
         token_types: how many `token_type_ids` tell apart; 1 where the modules take none.
         max_length: the most tokens of a text.
@@ -72,14 +74,14 @@ class PackedEncoder:
 
     def __init__(self, folder: EncoderFolder, dtype: torch.dtype) -> None:
         self._folder = folder
-        self.dtype = dtype
+        self.dtype, self.tolerance = dtype, TOLERANCE[dtype]
         with self.refusing():
             whole = load_encoder(folder, dtype)
             base = whole.base_model if folder.classifies else whole
             base.config.use_cache = False  # a decoder's, of keys that nothing would ask for
             self.vocabulary = int(base.config.vocab_size)
             self.token_types = token_types(base)
-        self.base = base
+        self.base, self._name = base, type(base).__name__
         # RoBERTa and its kin count positions from behind this one, which padding has.
         self._padding = padding = getattr(getattr(base, "embeddings", None), "padding_idx", None)
         self.max_length = folder.max_length
@@ -176,10 +178,10 @@ class PackedEncoder:
                 pairs = [(told[packed.rows == r], one) for r, one in enumerate(self._expected)]
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
-            if not apart <= TOLERANCE[self.dtype] * largest:
+            if not apart <= self.tolerance * largest:
                 raise Unsupported(
                     f"rows end to end differ from rows alone by {apart:.2g}, the largest number is "
-                    f"{largest:.2g}: {type(self.base).__name__} "
+                    f"{largest:.2g}: {self._name} "
                     "looks at other tokens outside of its attention, or weighs them otherwise"
                 )
             self._check_touched(layers, hidden)
@@ -201,7 +203,7 @@ class PackedEncoder:
         if not (change := float(np.abs(row - beside_others).max())) <= most:
             raise Unsupported(
                 f"a row changes by {change:.2g}, expected at most {most:.2g}, with the tokens of "
-                f"other rows: {type(self.base).__name__} looks at them outside of its attention"
+                f"other rows: {self._name} looks at them outside of its attention"
             )
 
     def refusing(self) -> contextlib.AbstractContextManager[None]:

@@ -17,6 +17,7 @@ from ge_backend.engines.torch.codec import ENGINE_ERRORS
 from ge_backend.engines.torch.encoder import EncoderEngine, Layers, PackedEncoder
 from ge_backend.engines.torch.encoder_layers import TorchLayers
 from ge_backend.engines.torch.scratch import peak_bytes
+from ge_backend.errors import Unsupported
 from ge_backend.model.files.encoder_folder import EncoderFolder, read_encoder_folder
 from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 
@@ -44,6 +45,7 @@ class EncoderGraph(Graph):
         cores: those of the device.
         engine: computes its layers.
         freeing: what the engine wants around the freeing of layers.
+        dtypes: what the weights are read as, by the precisions that the engine computes in.
 
     Raises:
         ConfigError: the folder is not an encoder's.
@@ -59,13 +61,19 @@ class EncoderGraph(Graph):
         *,
         engine: Callable[[PackedEncoder], EncoderEngine] = TorchLayers,
         freeing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        dtypes: Mapping[str, torch.dtype] = DTYPES,
     ) -> None:
+        if source.precision not in dtypes:
+            raise Unsupported(
+                f"precision {source.precision!r} of {source.path}: this engine computes an encoder "
+                f"in {', '.join(dtypes)}; take one of these, or for int8 OpenVINO, on a CPU"
+            )
         folder = read_encoder_folder(Path(source.path).parent)
         self._path, self._output, self._freeing = source.path, folder.output, freeing
         self._reduced = False  # by the engine; see `PackedEncoder.run`
         per_run = source.threads or 1
         torch.set_num_threads(per_run)  # of the calling thread
-        self._encoder = PackedEncoder(folder, DTYPES[source.precision])
+        self._encoder = PackedEncoder(folder, dtypes[source.precision])
         with self._encoder.refusing():
             layered = engine(self._encoder)
             self._narrow = layered.layers(per_run, max(1, cores.count // per_run))

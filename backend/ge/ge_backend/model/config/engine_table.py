@@ -82,6 +82,8 @@ SILENT_ENDS = (".pt",)
 # Files that may have several names for one tensor: config.pbtxt says which it goes by.
 ALIASED_ENDS = (".xml",)
 ALL_PRECISIONS = ("origin", "bf16", "fp16")
+# Of what computes no real numbers, and so says nothing of their precision.
+ANY_PRECISION = ("fp32", *ALL_PRECISIONS, "int8")
 
 # Of several that can run a file, the first that is installed and has the precision does; where it
 # turns out that it cannot, the next one.
@@ -102,9 +104,9 @@ ENGINES: tuple[EngineRow, ...] = (
         opener="ge_backend.engines.ov.graph:OpenVinoGraph",
         libraries=("openvino",),
         extra="openvino",
-        precisions=("origin", "bf16"),
+        precisions=("origin", "bf16", "int8"),
         beside=(".bin",),
-        runs="model.xml, model.onnx in bf16, and checkpoint folders, mostly faster",
+        runs="model.xml, model.onnx in bf16 and int8, and checkpoint folders, mostly faster",
     ),
     EngineRow(
         name="onnxruntime",
@@ -152,7 +154,7 @@ ENGINES: tuple[EngineRow, ...] = (
         opener="ge_backend.engines.ov.encoder:OpenVinoEncoder",
         libraries=("openvino", "transformers", "torch", "safetensors"),
         extra="openvino,generation",
-        precisions=("fp32", "origin", "bf16"),
+        precisions=("fp32", "origin", "bf16", "int8"),
     ),
     EngineRow(
         name="transformers",
@@ -191,7 +193,7 @@ ENGINES: tuple[EngineRow, ...] = (
         opener="ge_backend.engines.preprocess.tokenizer:TokenizerGraph",
         libraries=("tokenizers",),
         extra="text",
-        precisions=("fp32", *ALL_PRECISIONS),  # which say nothing of it
+        precisions=ANY_PRECISION,
         options="tokenizer.",
         runs="tokenizer.json, so that texts can be sent",
     ),
@@ -202,7 +204,7 @@ ENGINES: tuple[EngineRow, ...] = (
         opener="ge_backend.engines.preprocess.image:ImageGraph",
         libraries=("PIL",),
         extra="image",
-        precisions=("fp32", *ALL_PRECISIONS),  # which say nothing of it
+        precisions=ANY_PRECISION,
         runs="image.json, so that image files can be sent",
     ),
 )

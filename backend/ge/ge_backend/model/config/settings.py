@@ -44,7 +44,7 @@ MOST_LANES = 1024
 # A bucket that is run more often would not be measured better.
 MOST_REPEATS = 10_000
 # What serving takes for granted of a model; docs/tested.md says what each is.
-ASSUMPTIONS = ("axes", "outputs", "rows", "padding", "states", "engine")
+ASSUMPTIONS = ("axes", "outputs", "rows", "padding", "states", "engine", "precision")
 # A size in a bucket; see `buckets.strategies`.
 MOST_LENGTH = 2**31 - 1
 
@@ -112,10 +112,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="precision",
         default="origin",
-        choices=("origin", "fp32", "bf16", "fp16"),
+        choices=("origin", "fp32", "bf16", "fp16", "int8"),
         help="The arithmetic of the graph. `origin` is what the model file says; lower ones trade "
         "accuracy for speed where engine and device can (docs/precision.md has both, measured). "
-        "`fp32` is for checkpoints that are stored in less, encoders' and text generators'.",
+        "`fp32` is for checkpoints that are stored in less, encoders' and text generators'. "
+        "`int8` multiplies by weights of eight bits, on a CPU by OpenVINO.",
     ),
     Setting(
         key="engine",

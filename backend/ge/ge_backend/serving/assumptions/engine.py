@@ -37,7 +37,15 @@ from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 from ge_backend.tensors import Array, TensorSpec
 
-__all__ = ["COMPARED_WITH", "Reference", "check_engine", "with_engine_verdict", "wrong_answers"]
+__all__ = [
+    "COMPARED_WITH",
+    "Compared",
+    "Reference",
+    "check_engine",
+    "compared",
+    "with_engine_verdict",
+    "wrong_answers",
+]
 
 log = logging.getLogger(__name__)
 
@@ -149,10 +157,18 @@ def _tested(
     path = Path(session.source.path)
     if other.precision == PLAIN and config.precision == "origin" and not quantises(path):
         return replace(verdict, tested=ALIKE)
+    try:
+        return compared(config, session, judged, lengths).verdict(other, reference)
+    except Untestable as error:
+        return replace(verdict, tested=str(error))
+
+
+def compared(config: ModelConfig, session: Session, judged: Served, lengths: Lengths) -> Compared:
+    """Return what compares a graph's answers, at these lengths, with those of another session."""
     known = judged.findings
     trial = trial_of(config, session, known.signature, known.bounds)
     names = {output.name for output in judged.layout.outputs}
-    compared = Compared(
+    return Compared(
         trial=trial,
         lengths=lengths,
         outputs=tuple(one for one in known.signature.outputs if one.name in names),
@@ -160,10 +176,6 @@ def _tested(
         tolerance=_tolerance(config, session),
         samples=samples_of(config, trial, lengths),
     )
-    try:
-        return compared.verdict(other, reference)
-    except Untestable as error:
-        return replace(verdict, tested=str(error))
 
 
 def _counted(config: ModelConfig, lengths: Lengths) -> dict[str, tuple[str, str]]:
@@ -179,7 +191,7 @@ def _counted(config: ModelConfig, lengths: Lengths) -> dict[str, tuple[str, str]
 
 
 def _tolerance(config: ModelConfig, session: Session) -> float:
-    if quantises(Path(session.source.path)):
+    if config.precision == "int8" or quantises(Path(session.source.path)):
         return STEPS
     return CLOSE if config.precision == "origin" else ROUGH
 
@@ -214,13 +226,10 @@ class Compared:
             other = reference(of.engine, of.precision)
         except GeError as error:
             raise Untestable(f"there is no {of.engine} to compare with: {error}") from error
+        self.trial.extend()  # to open that one takes long
         worst, said, common = 0.0, "", 0
         with contextlib.closing(other):
-            for inputs in self.inputs():
-                expected = _answers(other, inputs)
-                found = None if expected is None else self.trial.run_on(inputs)
-                if expected is None or found is None:
-                    continue
+            for expected, found in self.answers(other):
                 common += 1
                 off, text = apart(expected, found, self.outputs, self.tolerance)
                 worst, said = max(worst, off), said or text
@@ -233,6 +242,14 @@ class Compared:
             verdict=FAILS if said else HOLDS,
             consequence=f"it answers otherwise than {of}" if said else "",
         )
+
+    def answers(self, other: Session) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
+        """Yield what another session answers, and this one, to what both of them take."""
+        for inputs in self.inputs():
+            expected = _answers(other, inputs)
+            found = None if expected is None else self.trial.run_on(inputs)
+            if expected is not None and found is not None:
+                yield expected, found
 
     def inputs(self) -> Iterator[dict[str, Array]]:
         """Yield made-up values of several shapes, with rows of unequal lengths, and the samples.

@@ -1,0 +1,178 @@
+"""Whether weights of eight bits give the answers of the full ones, as nearly as is worth serving.
+
+A model is opened in both, at its first start, and both answer the same inputs, those that engines
+are compared by. Where a row's direction is another one, the model is served in the next precision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from ge_backend.errors import GeError
+from ge_backend.executor.client.session import Session
+from ge_backend.model.config.model import ModelConfig
+from ge_backend.serving.assumptions.comparison import apart
+from ge_backend.serving.assumptions.engine import Compared, Reference, compared
+from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.served import Served
+from ge_backend.serving.assumptions.trial import Untestable
+from ge_backend.serving.warmup.measure import fingerprint, processor
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.tensors import Array, TensorSpec, bf16_to_float32
+
+__all__ = [
+    "LEAST_COSINE",
+    "NEXT",
+    "cosine",
+    "instead_of",
+    "lower_precision",
+    "with_precision_verdict",
+]
+
+log = logging.getLogger(__name__)
+
+# What a model is served in whose answers in a precision are too far from those of its file.
+NEXT: Mapping[str, str] = {"int8": "bf16"}
+# Of a row of answers and the same one in full. docs/precision.md has what encoders reach.
+LEAST_COSINE = 0.99
+# Shorter rows are scores, and no directions: they are compared number by number, as a part of the
+# largest one.
+LEAST_WIDTH, SCORES = 16, 0.1
+HOW = "one row and unequal rows, short and beyond 256, beside the file's own precision"
+
+
+def with_precision_verdict(
+    config: ModelConfig,
+    session: Session,
+    store: Store,
+    judged: Served,
+    reference: Reference,
+) -> Served:
+    """Return what was found out, with the verdict on a precision of eight bits.
+
+    Args:
+        config: complete.
+        session: with its graph, and nothing else in flight.
+        store: keeps the verdict.
+        judged: what was found out before.
+        reference: opens the graph in another precision; closed here.
+    """
+    if config.precision not in NEXT or session.engine != "openvino":
+        return judged
+    spec = find_spec(session.engine)
+    release = fingerprint(Path(spec.origin)) if spec and spec.origin else ""
+    lengths = judged.findings.lengths
+    more = (judged.layout, lengths, release, processor(), LEAST_COSINE)
+    key = kept_key(config, session, "precision", *more)
+    kept = store.findings(key)
+    if kept is not None:
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+            return replace(judged, verdicts=(*judged.verdicts, Verdict.of_json(kept)))
+    verdict = _tested(config, session, judged, reference)
+    (log.info if verdict.holds else log.warning)("%s", verdict.line())
+    store.keep_findings(key, verdict.as_json())
+    return replace(judged, verdicts=(*judged.verdicts, verdict))
+
+
+def lower_precision(config: ModelConfig, judged: Served) -> ModelConfig | None:
+    """Return the configuration in the next precision where this one does not hold, else None."""
+    fails = judged.fails("precision") and config.precision in NEXT
+    return replace(config, precision=NEXT[config.precision]) if fails else None
+
+
+def instead_of(former: Served, judged: Served) -> Served:
+    """Return what was found out in the next precision, with the verdict on the former one."""
+    verdicts = (verdict for verdict in former.verdicts if verdict.assumption == "precision")
+    return replace(judged, verdicts=(*judged.verdicts, *verdicts))
+
+
+def cosine(expected: Array, found: Array) -> float:
+    """Return the least cosine between rows of two arrays, along the last axis.
+
+    Rows of zeros count where only one of two is; so do numbers that are not finite.
+    """
+    one, other = (each.reshape(-1, each.shape[-1]).astype(np.float64) for each in (expected, found))
+    lengths = np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosines = np.einsum("rw,rw->r", one, other) / (lengths[0] * lengths[1])
+    cosines[(lengths[0] == 0) & (lengths[1] == 0)] = 1
+    return float(np.nan_to_num(cosines, nan=-1.0).min(initial=1.0))
+
+
+def _tested(
+    config: ModelConfig,
+    session: Session,
+    judged: Served,
+    reference: Reference,
+) -> Verdict:
+    lengths = judged.findings.lengths
+    verdict = Verdict(assumption="precision", tested="", figure="", verdict=NOT_TESTED)
+    if "precision" in config.assume:
+        return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
+    if lengths is None:
+        return replace(verdict, tested=next((v.tested for v in judged.verdicts), ""))
+    try:
+        full = reference(session.engine, "origin")
+    except GeError as error:
+        return replace(verdict, tested=f"it does not open in full: {error}")
+    with contextlib.closing(full):
+        try:
+            return _verdict(config, compared(config, session, judged, lengths), full)
+        except Untestable as error:
+            return replace(verdict, tested=str(error))
+
+
+def _verdict(config: ModelConfig, comparison: Compared, full: Session) -> Verdict:
+    least, worst, common = 1.0, 0.0, 0
+    for expected, found in comparison.answers(full):
+        common += 1
+        comparison.trial.extend()  # the model's owner asks for it, once
+        least = min(least, _least(comparison.outputs, expected, found))
+        scores = [one for one in comparison.outputs if not _is_vector(one, expected[one.name])]
+        worst = max(worst, apart(expected, found, scores, math.inf)[0])
+    if not common:
+        raise Untestable("it takes none of the made-up inputs in full")
+    holds = least >= LEAST_COSINE and worst <= SCORES
+    figure = f"cosine {least:.4f}" + (f", scores off by {worst:.2g}" if worst else "")
+    then = (
+        f"expected a cosine of {LEAST_COSINE:g} or more, scores off by {SCORES:g} or less; served "
+        f"in {NEXT[config.precision]!r}; the parameter 'assume: precision' keeps it"
+    )
+    return Verdict(
+        assumption="precision",
+        tested=HOW,
+        figure=figure,
+        verdict=HOLDS if holds else FAILS,
+        consequence="" if holds else then,
+    )
+
+
+def _least(
+    outputs: Iterable[TensorSpec], expected: Mapping[str, Array], found: Mapping[str, Array]
+) -> float:
+    """Return the least cosine of outputs that are directions; 1 where none is."""
+    pairs = [
+        (expected[one.name], found[one.name])
+        for one in outputs
+        if _is_vector(one, expected[one.name])
+    ]
+    wide = [tuple(map(_wide, pair)) for pair in pairs]
+    return min((cosine(*pair) for pair in wide), default=1.0)
+
+
+def _is_vector(spec: TensorSpec, array: Array) -> bool:
+    real = spec.dtype.name in ("FP32", "FP16", "BF16")
+    return real and array.ndim > 1 and array.shape[-1] >= LEAST_WIDTH
+
+
+def _wide(array: Array) -> Array:
+    return bf16_to_float32(array) if array.dtype.kind == "u" else array

@@ -1,0 +1,131 @@
+"""Weights of eight bits are served where answers stay near, else the next precision is."""
+
+import functools
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from builders.opened_graph import opened_graph
+from ge_backend.errors import DeviceUnavailable
+from ge_backend.executor.client.session import Session
+from ge_backend.executor.process.inline import connect_inline
+from ge_backend.serving.assumptions import precision as module
+from ge_backend.serving.assumptions.completion import whole_document
+from ge_backend.serving.assumptions.precision import (
+    cosine,
+    instead_of,
+    lower_precision,
+    with_precision_verdict,
+)
+from ge_backend.serving.assumptions.served import served
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
+
+pytest.importorskip("onnx")
+pytest.importorskip("openvino")
+
+from builders.products import encoder
+from ge_backend.engines.ov.arithmetic import has_int8
+
+COUNT = itertools.count()
+needs_int8 = pytest.mark.skipif(not has_int8(), reason="nothing is compressed here")
+
+
+@pytest.fixture
+def judge(tmp_path):
+    """A function that tests a model's precision: its verdict, what follows, and who was asked."""
+
+    def judge(model, precision="int8", *, store=None, wrong=None, assume=""):
+        folder = tmp_path / str(next(COUNT))
+        folder.mkdir()
+        said = {"parameters": {"assume": {"string_value": assume}}} if assume else {}
+        kept, asked = store or Store(None), []
+        with opened_graph(folder, model, engine="openvino", precision=precision, **said) as (
+            session,
+            read,
+        ):
+            config = read(**whole_document({"name": "m", **said}, read(), session, kept))
+            config = replace(config, precision=precision)
+
+            def reference(name, how):
+                asked.append((name, how))
+                if wrong is not None:
+                    raise wrong
+                source = replace(session.source, engine=name, precision=how)
+                connect = functools.partial(connect_inline, "cpu", 0, 0)
+                return Session(connect, source, arena_bytes=1 << 16, on_restart=print)
+
+            before = served(config, session, kept)
+            judged = with_precision_verdict(config, session, kept, before, reference)
+            verdict = next((v for v in judged.verdicts if v.assumption == "precision"), None)
+            lower = lower_precision(config, judged)
+            kept_on = [v.assumption for v in instead_of(judged, before).verdicts]
+            assert ("precision" in kept_on) == (verdict is not None)
+        return verdict, lower, asked
+
+    return judge
+
+
+@needs_int8
+def test_near_answers_are_served(judge):
+    """The verdict says how near they were, of the same graph in the file's own precision."""
+    verdict, lower, asked = judge(encoder())
+    assert (verdict.verdict, lower) == (HOLDS, None)
+    assert float(verdict.figure.split()[1]) >= module.LEAST_COSINE
+    assert asked == [("openvino", "origin")]
+
+
+@needs_int8
+def test_answers_that_are_too_far_are_served_in_the_next_precision(judge):
+    """The verdict says so, with the figure, and how to have it all the same."""
+    verdict, lower, _ = judge(encoder(spoilt=True))
+    assert verdict.verdict == FAILS
+    assert lower.precision == "bf16"
+    assert float(verdict.figure.split()[1].rstrip(",")) < module.LEAST_COSINE
+    assert "served in 'bf16'; the parameter 'assume: precision' keeps it" in verdict.line()
+
+
+@needs_int8
+def test_who_takes_it_as_given_is_not_asked(judge):
+    """The model stays in the precision that it was given."""
+    verdict, lower, asked = judge(encoder(spoilt=True), assume="precision")
+    assert (verdict.verdict, lower, asked) == (TAKEN, None, [])
+
+
+@pytest.mark.parametrize("precision", ["origin", "bf16"])
+def test_other_precisions_have_no_such_test(judge, precision):
+    """What they make of numbers is the same for every model."""
+    assert judge(encoder(), precision) == (None, None, [])
+
+
+def test_what_cannot_be_opened_in_full_is_not_tested(judge):
+    """It is served as it was asked for."""
+    verdict, lower, _ = judge(encoder(), wrong=DeviceUnavailable("no memory"))
+    assert (verdict.verdict, lower) == (NOT_TESTED, None)
+    assert "no memory" in verdict.tested
+
+
+def test_a_second_start_finds_the_verdict(judge, tmp_path):
+    """Nothing is opened beside it then."""
+    store = Store(tmp_path / "kept")
+    first, _, asked = judge(encoder(), store=store)
+    again, _, not_asked = judge(encoder(), store=store)
+    assert (first, len(asked), not_asked) == (again, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "least"),
+    [
+        ([[1, 0], [0, 2]], [[2, 0], [0, 1]], 1.0),
+        ([[1, 0], [1, 0]], [[1, 0], [0, 1]], 0.0),
+        ([[0, 0]], [[0, 0]], 1.0),
+        ([[0, 0]], [[1, 0]], -1.0),
+        ([[1, 0]], [[np.nan, 0]], -1.0),
+    ],
+)
+def test_the_row_that_is_furthest_counts(expected, found, least):
+    """Nothing is near what is not there, and what is no number is near nothing."""
+    arrays = (np.array(each, np.float32) for each in (expected, found))
+    assert cosine(*arrays) == pytest.approx(least)
