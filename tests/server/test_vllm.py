@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,11 @@ from rich.console import Console
 
 from builders import metrics
 from builders.null_models import comes_true
+from ge_openai.call_forms import form_of
 from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
+from ge_openai.schemas import read_response_format
+from ge_openai.structure import call_or_format
 from ge_tools.tritonserver.directory import processes_of
 
 PYTHON = os.environ.get("GE_VLLM_PYTHON", "")
@@ -127,6 +131,51 @@ def test_wishes_mean_the_same(server):
         text(server, "theirs", "a", {"max_tokens": 600})
     assert raised.value.code == 400
     assert "the model has 512 positions" in raised.value.read().decode()
+
+
+# What vLLM itself asks of a request before it takes it on, and the compiler that it then chooses.
+VALIDATES = """\
+import json, sys
+from types import SimpleNamespace
+from transformers import AutoTokenizer
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+model, settings = SimpleNamespace(is_diffusion=False), SimpleNamespace(backend=sys.argv[2])
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+for given in json.load(sys.stdin):
+    wishes = SamplingParams(structured_outputs=StructuredOutputsParams(**given))
+    wishes._validate_structured_outputs(model, settings, tokenizer)
+    print("chosen", wishes.structured_outputs._backend)
+"""
+FORMS = (
+    *("<tool_call>", "<tool_call><function=", "[TOOL_CALLS]", "[TOOL_CALLS][ARGS]"),
+    *("<|tool_call|>", 'Respond as {"name": function name, "parameters": dictionary of'),
+)
+
+
+@pytest.mark.parametrize("compiler", ["auto", "xgrammar", "guidance"])
+def test_vllm_takes_what_holds_tools_and_a_format(repository, compiler):
+    """In every form of calls, whose tags are text or tokens."""
+    weather = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tools = [
+        {"type": "function", "function": {"name": "get_weather", "parameters": weather}},
+        {"type": "function", "function": {"name": "now"}},
+    ]
+    answer = read_response_format({"type": "json_object", "schema": SCHEMA})
+    tokens = ({}, {"<tool_call>": 5, "</tool_call>": 6, "[TOOL_CALLS]": 7, "<|tool_call|>": 8})
+    asked = [
+        call_or_format(form_of(form), tools, wanted, known, several=several).sampling
+        for form in FORMS
+        for wanted in (None, answer)
+        for known in tokens
+        for several in (True, False)
+    ]
+    given = json.dumps([{"grammar": each["guided_grammar"]} for each in asked])
+    checkpoint = str(repository / "theirs" / "1")
+    command = [PYTHON, "-c", VALIDATES, checkpoint, compiler]
+    said = subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout
+    chosen = [line for line in said.splitlines() if line.startswith("chosen")]
+    assert len(chosen) == len(asked)
+    assert set(chosen) <= {"chosen xgrammar", "chosen guidance"}
 
 
 SCHEMA = {
