@@ -1,5 +1,5 @@
 # Sourced by each script: `packages NAME==VERSION ...` installs into a temporary folder, `python` runs
-# what it reads in there, behind what `engines`, `tensorflow` or `sentence_folder` has put before it. A script ends with 0 where the finding holds, 1 where it has changed, 77 where
+# what it reads in there, behind what `engines`, `tensorflow`, `paddle` or `sentence_folder` has put before it. A script ends with 0 where the finding holds, 1 where it has changed, 77 where
 # the packages cannot be had. With FINDINGS_FOLDER set (as `make findings` does), scripts that want the
 # same packages share one installation.
 set -euo pipefail
@@ -66,6 +66,21 @@ def three(function, *feeds):
     return traced(*feeds).numpy(), ort(model, named)[0], ov(model, list(feeds))[0]
 '
 
+# What paddle2onnx makes of a layer of Paddle's own, for its scripts: Paddle's answer, ONNX Runtime's.
+PADDLE='
+import contextlib, io, pathlib, tempfile
+import numpy as np, onnxruntime, paddle
+from paddle import nn
+
+def both(layer, x):
+    path = str(pathlib.Path(tempfile.mkdtemp()) / "m")
+    spec = [paddle.static.InputSpec([None, *x.shape[1:]], str(x.dtype), name="x")]
+    with contextlib.redirect_stdout(io.StringIO()):
+        paddle.onnx.export(layer, path, input_spec=spec, opset_version=17)
+    session = onnxruntime.InferenceSession(path + ".onnx", providers=["CPUExecutionProvider"])
+    return layer(paddle.to_tensor(x)).numpy(), session.run(None, {session.get_inputs()[0].name: x})[0]
+'
+
 # `folder`: a tiny encoder of 16 positions for words a to d, as sentence-transformers saves it.
 SENTENCES='
 import json, pathlib, tempfile
@@ -96,6 +111,10 @@ engines() {
 tensorflow() {
   packages tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnxruntime==1.31.1 openvino==2026.4.1
   BEFORE=$ENGINES$TENSORFLOW
+}
+paddle() {
+  packages paddlepaddle==3.3.1 paddle2onnx==2.1.0 onnxruntime==1.31.1 onnx==1.17.0
+  BEFORE=$PADDLE
 }
 sentence_folder() {
   packages sentence-transformers==6.2.0 transformers==5.23.0 torch==2.13.0 numpy==2.4.6
