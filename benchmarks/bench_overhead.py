@@ -27,7 +27,6 @@ from benchmarks.harness.figures import percentile
 from benchmarks.load import Order, Report
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.pool import Pool, save_pools
-from benchmarks.where import PUBLISHED_S
 from ge_tools.tritonserver.directory import processes_of
 from ge_tools.tritonserver.installation import find_server
 from ge_tools.tritonserver.options import ServerOptions
@@ -38,6 +37,8 @@ from ge_tools.watch.scrape import scrape
 __all__ = ["Cell", "lines", "main", "write_repository"]
 
 MIX = "lognormal"
+# The backend publishes its metrics four times a second.
+PUBLISHED_S = 0.4
 RIVAL = "nothing"
 # Our parameters by model.
 OURS: Mapping[str, Mapping[str, str]] = {"ge": {}, "ge_inline": {"executor": "inline"}}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.encoder.aims import AIMS, judged, verdicts
+from benchmarks.encoder.aims import AIMS
 from benchmarks.encoder.mixes import MIXES
 from benchmarks.encoder.systems import PRECISIONS, Served, absent, served_systems, write_repository
 from benchmarks.encoder.traffic import (
@@ -24,6 +24,7 @@ from benchmarks.encoder.traffic import (
     pools_of,
     sequences,
 )
+from benchmarks.harness.aims import judged, verdicts
 from benchmarks.harness.cells import Cell, cells
 from benchmarks.harness.client import LoadProcess
 from benchmarks.harness.report import machine, table, write
@@ -151,8 +152,8 @@ def _memory(
         ):
             (system,) = server.systems([served.system])
             warm(process, [system], [Load(traffic=next(iter(drawn)), in_flight=MEMORY_IN_FLIGHT)])
-            found[system.model] = server.memory_mib()
-            print(f"{system.model}: {found[system.model]:.0f} MiB", file=sys.stderr, flush=True)
+            found[system.key] = server.memory_mib()
+            print(f"{system.key}: {found[system.key]:.0f} MiB", file=sys.stderr, flush=True)
     return found
 
 

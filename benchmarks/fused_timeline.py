@@ -9,38 +9,27 @@ is the server, its stubs and the way between them.
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc  # type: ignore[import-untyped]
-import numpy as np
-from tritonclient.grpc import service_pb2
-from tritonclient.utils import serialize_byte_tensor
-
-from benchmarks.bench_fused import (
-    CALLS,
-    FUSED,
-    HOST,
-    MODELS,
-    STEPS,
-    Raw,
-    draw_texts,
-    request,
-    served,
-)
-from benchmarks.harness.report import machine
-from benchmarks.protocol import GRPC_METHOD
+from benchmarks.bench_fused import STEPS, draw_texts, scripts, write_models
+from benchmarks.harness.compare import announce
+from benchmarks.harness.pool import Script
+from benchmarks.harness.requests import asked, connect
+from benchmarks.harness.servers import Running, serve
 from ge_backend.executor.protocol.messages import PastRun
 from ge_tools.watch.executors import RunWatch
 
 __all__ = ["Timeline", "draw", "lines", "main", "median"]
 
-WAYS = (FUSED, HOST, CALLS)  # those whose runs an executor's timeline shows
+WAYS = ("fused", "host_ensemble", "three_calls")  # those whose runs an executor's timeline shows
 COLOURS = dict(zip(STEPS, ("#E69F00", "#0072B2", "#009E73"), strict=True))
 CALL, WAITING = "#DDE3E9", "#D55E00"
 WORDS = 24
@@ -72,10 +61,13 @@ class Timeline:
 def main() -> None:
     """Measure, print, draw."""
     options = _parse(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    announce()
     text = next(text for text in draw_texts(1) if len(text.split()) == WORDS)
-    with served() as server:
-        found = _measure(server.grpc, server.metrics, text, options.repeats)
+    with (
+        tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary,
+        serve(write_models(Path(temporary)), {"GE_WARMUP": "on"}) as server,
+    ):
+        found = _measure(server, text, options.repeats)
     chosen = [median([timeline for timeline in found if timeline.way == way]) for way in WAYS]
     print("\n".join(lines(chosen)))
     _write(chosen, options.picture)
@@ -141,13 +133,12 @@ def _step(run: PastRun) -> str:
     return run.model.rpartition("/")[2]
 
 
-def _measure(address: str, metrics: str, text: str, repeats: int) -> list[Timeline]:
+def _measure(server: Running, text: str, repeats: int) -> list[Timeline]:
     """Send the text so often each way, in turns; return each request with its runs."""
-    raw = serialize_byte_tensor(np.array([text.encode()], object)).item()
-    watch = RunWatch(metrics)
-    with grpc.insecure_channel(address) as channel:
-        call = channel.unary_unary(GRPC_METHOD)
-        calls = [(way, _sent(call, way, raw)) for _ in range(repeats) for way in WAYS]
+    watch = RunWatch(server.metrics)
+    with connect(server.http) as sock:
+        made, _ = scripts(sock, text)
+        calls = [(way, _sent(sock, made[way])) for _ in range(repeats) for way in WAYS]
     watch.look()
     runs = [run for device in watch.close() for run in device.runs if run.bucket]
     return [
@@ -160,26 +151,13 @@ def _within(run: PastRun, spans: Sequence[tuple[int, int]]) -> bool:
     return spans[0][0] <= run.came_ns and run.ended_ns <= spans[-1][1]
 
 
-def _sent(call: Callable[[bytes], bytes], way: str, text: bytes) -> list[tuple[int, int]]:
-    """Send one text; return when each call was sent and answered."""
-    spans: list[tuple[int, int]] = []
-
-    def ask(model: str, tensors: dict[str, Raw], outputs: Sequence[str]) -> dict[str, Raw]:
-        message = request(model, tensors, outputs)
+def _sent(sock: socket.socket, script: Script) -> list[tuple[int, int]]:
+    """Send the calls of one text; return when each was sent and answered."""
+    spans = []
+    for request in script:
         sent = time.monotonic_ns()
-        answer = call(message)
+        asked(sock, request)
         spans.append((sent, time.monotonic_ns()))
-        response = service_pb2.ModelInferResponse.FromString(answer)
-        pairs = zip(response.outputs, response.raw_output_contents, strict=True)
-        return {out.name: (out.datatype, tuple(out.shape), raw) for out, raw in pairs}
-
-    given: dict[str, Raw] = {"text": ("BYTES", (1, 1), text)}
-    if way == CALLS:
-        tokens = ask(STEPS[0], given, ["input_ids", "attention_mask"])
-        hidden = ask(STEPS[1], tokens, ["hidden"])
-        ask(STEPS[2], {**hidden, "attention_mask": tokens["attention_mask"]}, ["scores"])
-    else:
-        ask(MODELS[way], given, ["scores"])
     return spans
 
 

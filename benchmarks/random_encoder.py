@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from benchmarks.encoder.systems import CHECKPOINT
 from benchmarks.rivals.forward import ENGINES
-from benchmarks.systems import CHECKPOINT
 
 __all__ = ["SIZES", "write_checkpoint", "write_encoder"]
 

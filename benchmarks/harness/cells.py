@@ -27,8 +27,10 @@ class Cell:
         server_ms, client_ms: CPU milliseconds per request.
         client_share, others: cores that the load generator and the rest of the machine used.
         by_round, p99_by_round: by the round's number.
+        moved_bytes: sent and received per request.
         best_x: times the best rival's requests per second, the median of the rounds' ratios.
-        p99_x: p99 by the lowest p99 of a rival; of a load without rivals both are None.
+        p99_x, cpu_x: p99 by the lowest p99 of a rival, and CPU by that of the best rival; without
+            rivals these are None.
         memory_mib: of a server that has this system alone; None where it was not measured.
     """
 
@@ -44,8 +46,10 @@ class Cell:
     client_share: float
     others: float
     by_round: Mapping[int, float] = field(repr=False)
+    moved_bytes: float = 0.0
     best_x: float | None = None
     p99_x: float | None = None
+    cpu_x: float | None = None
     memory_mib: float | None = None
 
     def over(self, other: Cell) -> float:
@@ -58,7 +62,7 @@ def cells(turns: Iterable[Turn], memory_mib: Mapping[str, float] | None = None) 
 
     Args:
         turns: of all rounds.
-        memory_mib: by model.
+        memory_mib: by `System.key`.
     """
     loads: dict[Load, dict[str, dict[str, list[Turn]]]] = {}
     for turn in turns:
@@ -91,7 +95,8 @@ def _compared(here: Sequence[Cell], load: Load, memory_mib: Mapping[str, float])
             cell,
             best_x=cell.over(best) if best and load.in_flight else None,
             p99_x=cell.p99_ms / least if least else None,
-            memory_mib=memory_mib.get(cell.system.model),
+            cpu_x=cell.server_ms / best.server_ms if best and best.server_ms else None,
+            memory_mib=memory_mib.get(cell.system.key),
         )
         for cell in here
     ]
@@ -112,6 +117,7 @@ def _cell(turns: Sequence[Turn]) -> Cell:
         client_ms=_cpu_ms(turns, ("client",)),
         client_share=statistics.median(r.cpu_s["client"] / r.wall_s for r in reports),
         others=statistics.median(r.cpu_s["others"] / r.wall_s for r in reports),
+        moved_bytes=statistics.median(report.moved_bytes for report in reports),
         by_round={turn.round_number: turn.report.per_s for turn in turns},
     )
 

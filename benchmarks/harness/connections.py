@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from benchmarks.harness.pool import Pool, Script
-from benchmarks.harness.requests import ended
+from benchmarks.harness.requests import connect, ended
 from benchmarks.harness.tally import Tally
 
 __all__ = ["ClosedLoop", "Loop", "OpenLoop"]
@@ -58,6 +58,7 @@ class Loop:
         self._idle: list[_Flight] = []
         self._sending = True
         self.tally = Tally(pool)
+        self.moved_bytes = 0
 
     def run(self, seconds: float) -> None:
         """Send and collect for so long."""
@@ -86,9 +87,7 @@ class Loop:
             self._receive(self._flights[descriptor])
 
     def _open(self) -> _Flight:
-        host, _, port = self._address.rpartition(":")
-        sock = socket.create_connection((host, int(port)))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock = connect(self._address)
         self._poll.register(sock, select.EPOLLIN)
         flight = self._flights[sock.fileno()] = _Flight(sock)
         return flight
@@ -115,6 +114,7 @@ class Loop:
             return
         flight.received.clear()
         now = time.perf_counter()
+        self.moved_bytes += len(flight.script[flight.at]) + len(answer)
         flight.at += 1
         last = flight.at == len(flight.script)
         self.tally.add(flight.position, flight.started, now, answer, last=last)

@@ -66,6 +66,7 @@ class Report:
             were due in it.
         late_ms: p99 of how long after it was due a request of an open loop was sent.
         refused: answers of status 503 in the window.
+        moved_bytes: sent and received per unit of work.
         cpu_s: CPU seconds in the window, by role of the server's processes, `client` (this process)
             and `others` (everything else on this machine, which is noise).
         checked: answers that were compared with the truth; each was right.
@@ -77,6 +78,7 @@ class Report:
     latencies_ms: Sequence[float]
     late_ms: float
     refused: int
+    moved_bytes: float
     cpu_s: Mapping[str, float]
     checked: int
     errors: Sequence[str]
@@ -127,6 +129,7 @@ def measure(order: Order, pool: Pool) -> Report:
         latencies_ms=inside,
         late_ms=1e3 * percentile(tally.late_s, 99) if tally.late_s else 0.0,
         refused=sum(before.wall < moment <= after.wall for moment in tally.refused),
+        moved_bytes=loop.moved_bytes / max(1, len(tally.ends)),
         cpu_s=after.since(before),
         checked=len(tally.kept),
         errors=errors[:3],

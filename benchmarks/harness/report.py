@@ -29,6 +29,8 @@ COLUMNS: Mapping[str, Callable[[Cell], str]] = {
     "MiB": lambda cell: _number(cell.memory_mib, ".0f"),
     "x best": lambda cell: _number(cell.best_x, ".2f"),
     "p99 x": lambda cell: _number(cell.p99_x, ".2f"),
+    "CPU x": lambda cell: _number(cell.cpu_x, ".2f"),
+    "bytes": lambda cell: f"{cell.moved_bytes:.0f}",
     "client": lambda cell: f"{cell.client_share:.3f}",
     "late ms": lambda cell: "" if cell.load.in_flight else f"{cell.late_ms:.1f}",
     "refused/s": lambda cell: f"{cell.refused:.0f}" if cell.refused else "",
@@ -40,7 +42,8 @@ def table(found: Sequence[Cell]) -> str:
     """Return an aligned table, a line per cell.
 
     `CPU ms` is of all the server's processes per request; `MiB` of a server with that system alone;
-    `x best` is times the best rival's requests per second; `p99 x` is by the lowest p99 of a rival;
+    `x best` is times the best rival's requests per second; `p99 x` is by the lowest p99 of a rival,
+    `CPU x` by the best rival's; `bytes` are sent and received per request;
     `client` and `others` are cores that the load generator and the rest of the machine used;
     `late ms` is how late the load generator itself sent, p99.
     """

@@ -6,13 +6,14 @@ Requests are made once, before anything is timed; answers are read only where th
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ended", "http_request", "succeeded", "tensors"]
+__all__ = ["asked", "connect", "ended", "http_request", "succeeded", "tensors"]
 
 Array = npt.NDArray[Any]
 TYPES = {"INT64": np.int64, "FP32": np.float32, "UINT8": np.uint8, "INT32": np.int32}
@@ -86,6 +87,29 @@ def tensors(answer: bytes) -> dict[str, Array]:
         found[output["name"]] = raw.reshape(output["shape"])
         at += size
     return found
+
+
+def connect(address: str) -> socket.socket:
+    """Return a connection to `host:port` that sends at once what it is given."""
+    host, _, port = address.rpartition(":")
+    sock = socket.create_connection((host, int(port)))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def asked(sock: socket.socket, request: bytes) -> dict[str, Array]:
+    """Return what a server answers to one request.
+
+    Raises:
+        ValueError: it is not of status 200; with what it says.
+    """
+    sock.sendall(request)
+    answer = b""
+    while not ended(answer):
+        answer += sock.recv(1 << 16)
+    if not succeeded(answer):
+        raise ValueError(f"asked {sock.getpeername()}: {answer[:500].decode(errors='replace')}")
+    return tensors(answer)
 
 
 def _number(answer: bytes, name: bytes) -> int:

@@ -41,11 +41,13 @@ class Running:
         http: `host:port`.
         metrics: the URL of its metrics.
         run: its runtime folder, by which its processes are found.
+        log: what it says.
     """
 
     http: str
     metrics: str
     run: Path
+    log: Path
 
     def systems(self, named: Sequence[System]) -> list[System]:
         """Return the systems as they run here."""
@@ -68,7 +70,12 @@ def serve(repository: Path, environment: Mapping[str, str] = FRESH) -> Iterator[
             arguments=("--model-load-thread-count=1",),
         )
         with TritonServer(find_server(), options) as server:
-            yield Running(http=server.http, metrics=server.metrics, run=server.directory.run)
+            yield Running(
+                http=server.http,
+                metrics=server.metrics,
+                run=server.directory.run,
+                log=Path(temporary) / "server.log",
+            )
 
 
 @contextmanager
@@ -108,6 +115,7 @@ def serve_tree(
                     http=f"127.0.0.1:{http}",
                     metrics=f"http://127.0.0.1:{metrics}/metrics",
                     run=_runtime_folder(server.pid),
+                    log=Path(temporary) / "server.log",
                 )
             finally:
                 server.terminate()

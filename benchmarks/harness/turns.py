@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from benchmarks.harness.client import LoadProcess
 from benchmarks.harness.generator import Order, Report
 
-__all__ = ["ATTEMPTS", "Load", "Pace", "System", "Turn", "fastest_ms", "take_turns", "warm"]
+__all__ = [
+    "ATTEMPTS",
+    "Load",
+    "Pace",
+    "System",
+    "Turn",
+    "fastest_ms",
+    "one_window",
+    "take_turns",
+    "warm",
+]
 
 # A window in which others used more of the cores than this is measured again, so many times.
 QUIET_SHARE = 0.075
@@ -58,6 +68,11 @@ class System:
     ours: bool = False
     address: str = ""
     roles: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Name and layout."""
+        return f"{self.name} {self.layout}".strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +140,12 @@ def warm(process: LoadProcess, systems: Sequence[System], loads: Sequence[Load])
     """Let every system find out what only requests show, with the fewest and the most in flight."""
     for load in {min(loads, key=_in_flight), max(loads, key=_in_flight)}:
         for system in systems:
-            process.measure(_order(system, load, 0, 0, WARM_S))
+            one_window(process, system, load, WARM_S)
+
+
+def one_window(process: LoadProcess, system: System, load: Load, window_s: float) -> Report:
+    """Return what one system does under one load, by itself."""
+    return process.measure(_order(system, load, 0, 0, window_s))
 
 
 def _in_flight(load: Load) -> int:

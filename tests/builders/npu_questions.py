@@ -3,7 +3,7 @@
 import sys
 import types
 
-from benchmarks import npu_models
+from tools.probes import npu_models
 
 from acl_simulator import ChannelMeans, MatMul, Simulator
 from builders.cann import fake_cann

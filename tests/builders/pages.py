@@ -21,7 +21,7 @@ PROGRAMS = (
     *("source", "curl", "wget", "git", "kubectl", "helm", "conda", "apt", "export", "bash"),
 )
 COMMAND = re.compile(
-    rf"(?:[A-Z][A-Z_0-9]*=\S+ +)*(?:{'|'.join(PROGRAMS)}|\.venv/bin/\S+|[a-z]+/\w+\.sh)(?= |$)(?! \w+:)"
+    rf"(?:[A-Z][A-Z_0-9]*=\S+ +)*(?:{'|'.join(PROGRAMS)}|\.venv/bin/\S+|(?:[a-z]+/)+\w+\.sh)(?= |$)(?! \w+:)"
 )
 # In prose the bare name of a program is no command.
 SPAN = re.compile(rf"`({COMMAND.pattern}[^`]+)`")

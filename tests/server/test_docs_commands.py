@@ -31,14 +31,15 @@ NOT_RUN = {
     "GE_DEVICE=npu:0 *": "needs an NPU; test_npu.py serves on a simulated one",
     "GE_DEVICE=cuda:0 *": "needs a GPU",
     "ge-backend compile models/encoder models/ranker": "asks the machine's NPU which chip it is",
-    "benchmarks/gpu.sh*": "needs a GPU",
-    "benchmarks/npu.sh*": "needs an NPU; its probes run on the simulator",
+    "tools/probes/gpu.sh*": "needs a GPU",
+    "tools/probes/npu.sh*": "needs an NPU; its probes run on the simulator",
     "ge-backend serve *--openai-port*": "test_serve.py starts it and asks it",
     "ge-backend openai *": "goes on until it is stopped; test_openai.py asks it",
     "curl *": "asks a server that goes on; test_generation.py and test_openai.py send the same",
     "ge-backend plan *--load*": "fails where the machine is too slow; test_plan.py plans a load",
     "ge-backend import *": "needs a checkpoint; test_import.py imports one and asks it",
     "python -m benchmarks.*": "takes minutes",
+    "python -m tools.probes.*": "takes minutes",
 }
 # Commands whose output the page shows are run, and compared with it, by the page's own test.
 COMPARED = {

@@ -8,7 +8,7 @@ import pytest
 @pytest.fixture
 def bench(sim, tmp_path):
     """The bench of an NPU's questions on a module's simulator, which nothing has misused after."""
-    from benchmarks.npu_probes import Bench
+    from tools.probes.npu_probes import Bench
 
     folder = tmp_path / "bench"
     folder.mkdir()

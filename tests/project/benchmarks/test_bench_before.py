@@ -1,27 +1,20 @@
-"""The table of a tree beside an earlier commit of itself."""
+"""One system of this tree and of an earlier one, side by side."""
 
-from benchmarks.bench_before import AFTER, BEFORE, Window, lines
-
-
-def window(side, number, per_s, p99_ms=10.0, cpu_ms=2.0, concurrency=8):
-    return Window(
-        side=side,
-        concurrency=concurrency,
-        round_number=number,
-        per_s=per_s,
-        p99_ms=p99_ms,
-        cpu_ms=cpu_ms,
-    )
+from benchmarks.bench_before import SCENARIOS, sides
+from benchmarks.harness.turns import System
 
 
-def test_ratios_are_taken_within_a_round():
-    """A round in which the machine was slow for both says as much as a fast one."""
-    windows = [
-        *(window(BEFORE, 0, 100.0), window(AFTER, 0, 120.0, p99_ms=9.0, cpu_ms=1.8)),
-        *(window(BEFORE, 1, 50.0), window(AFTER, 1, 60.0, p99_ms=9.0, cpu_ms=1.8)),
-        *(window(BEFORE, 2, 10.0), window(AFTER, 2, 12.0, p99_ms=9.0, cpu_ms=1.8)),
-        *(window(BEFORE, 0, 7.0, concurrency=1), window(AFTER, 0, 7.0, concurrency=1)),
-    ]
-    _, eight, one = lines(windows)
-    assert eight.split() == ["8", "50.0", "60.0", "1.20", "0.90", "0.90"]
-    assert one.split() == ["1", "7.0", "7.0", "1.00", "1.00", "1.00"]
+def test_the_earlier_one_is_the_rival():
+    """Both are the same model, each on its own server."""
+    running = {
+        name: System(name="ge", model="ge", ours=True, address=address)
+        for name, address in (("before", "a:1"), ("after", "b:2"))
+    }
+    before, after = sides(running)
+    assert (before.name, before.ours, before.address) == ("before", False, "a:1")
+    assert (after.name, after.ours, after.model) == ("after", True, "ge")
+
+
+def test_every_comparison_of_the_house_can_be_made():
+    """An encoder, sequences, a fused ensemble."""
+    assert set(SCENARIOS) == {"encoder", "sequences", "fused"}

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import bench_device
-from benchmarks.bench_device import RIVAL, Window, main, results, table
+from tools.probes import bench_device
+from tools.probes.bench_device import RIVAL, Window, main, results, table
 
 TINY = "--layers 1 --width 16 --heads 2 --vocabulary 50 --longest 16 --batch 3 --batches 2 --inline"
 

@@ -5,8 +5,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from benchmarks import bench_encoder, random_encoder
-from benchmarks.bench_encoder import Batch, lines, main
+from benchmarks import random_encoder
+from tools.probes import bench_encoder
+from tools.probes.bench_encoder import Batch, lines, main
 
 
 @pytest.fixture(autouse=True)

@@ -1,15 +1,8 @@
-"""The ensemble benchmark: texts, requests and tables."""
+"""The ensemble benchmark: its texts, and what it sends for one."""
 
-from benchmarks.bench_fused import (
-    FUSED,
-    WAYS,
-    Window,
-    draw_texts,
-    lines,
-    request,
-    step_lines,
-)
-from tritonclient.grpc import service_pb2
+import numpy as np
+from benchmarks import bench_fused
+from benchmarks.bench_fused import CALLS, STEPS, SYSTEMS, draw_texts, scripts
 
 
 def test_texts_are_of_very_different_lengths():
@@ -21,36 +14,15 @@ def test_texts_are_of_very_different_lengths():
     assert lengths[-1] >= 50
 
 
-def test_a_request_holds_its_tensors_and_what_it_wants():
-    """As the server reads it."""
-    message = request("m", {"x": ("FP32", (1, 2), b"12345678")}, ["y"])
-    read = service_pb2.ModelInferRequest.FromString(message)
-    assert (read.inputs[0].name, list(read.inputs[0].shape)) == ("x", [1, 2])
-    assert list(read.raw_input_contents) == [b"12345678"]
-    assert [output.name for output in read.outputs] == ["y"]
-
-
-def test_ways_are_compared_within_rounds():
-    """`fused x` is the median of each round's ratio."""
-    windows = [
-        Window(
-            way=way,
-            concurrency=4,
-            round_number=number,
-            per_s=base * (2 if way == FUSED else 1),
-            latencies_ms=[1.0, 3.0],
-            bytes_per_request=100.0,
-        )
-        for number, base in enumerate((10.0, 20.0, 40.0))
-        for way in WAYS
-    ]
-    _, fused, *others = lines(windows)
-    assert fused.split()[-4:] == ["1.00", "3.00", "100", "1.00"]
-    assert [line.split()[-1] for line in others] == ["2.00"] * 3
-
-
-def test_steps_have_shares():
-    """Of the whole time."""
-    first, second = step_lines({"a": 3.0, "b": 1.0})
-    assert first.split() == ["a", "3.00", "s", "75", "%"]
-    assert second.split() == ["b", "1.00", "s", "25", "%"]
+def test_three_calls_hand_on_what_the_server_answered(monkeypatch):
+    """Each later call has the tensors of an earlier one; the other systems get the text alone."""
+    asked = []
+    answer = {name: np.ones((1, 2), np.float32) for name in ("hidden", "scores")}
+    answer |= {name: np.ones((1, 2), np.int64) for name in ("input_ids", "attention_mask")}
+    monkeypatch.setattr(bench_fused, "asked", lambda _, request: asked.append(request) or answer)
+    made, scores = scripts(None, "rain")
+    assert list(made) == [system.name for system in SYSTEMS]
+    assert made[CALLS] == tuple(asked)
+    assert [request.split()[1].split(b"/")[3].decode() for request in asked] == list(STEPS)
+    assert all(len(script) == 1 for name, script in made.items() if name != CALLS)
+    assert scores.tolist() == [1.0, 1.0]

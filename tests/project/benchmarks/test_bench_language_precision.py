@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from benchmarks import bench_language_precision as bench
-from benchmarks.bench_language_precision import (
+from tools.probes import bench_language_precision as bench
+from tools.probes.bench_language_precision import (
     HELD,
     Held,
     Row,
@@ -14,7 +14,7 @@ from benchmarks.bench_language_precision import (
     logprobs,
     opened,
 )
-from benchmarks.graph_steps import SMOLLM2
+from tools.probes.graph_steps import SMOLLM2
 
 from builders.language import VOCABULARY, make
 

@@ -1,9 +1,9 @@
 """The pure part of the ceiling: how rows are cut and which layouts are tried."""
 
 import pytest
-from benchmarks.ceiling import MANY, Cut, Layout, cut_sorted, cuts, layouts
 from hypothesis import given
 from hypothesis import strategies as st
+from tools.probes.ceiling import MANY, Cut, Layout, cut_sorted, cuts, layouts
 
 LENGTHS = st.lists(st.integers(1, 256), min_size=1, max_size=200)
 

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from benchmarks.encoder.aims import AIMS, judged, verdicts
+from benchmarks.encoder.aims import AIMS
+from benchmarks.harness.aims import judged, verdicts
 from benchmarks.harness.cells import cells
 from benchmarks.harness.generator import Report
 from benchmarks.harness.report import aligned, json_lines, machine, plot, table
@@ -25,6 +26,7 @@ def turn(system, per_s, latency_ms=10.0, load=CLOSED, round_number=0):
         latencies_ms=[latency_ms] * 10,
         late_ms=0.25,
         refused=0,
+        moved_bytes=100.0,
         cpu_s={"host": 1.0, "stub": 1.0, "executor": 2.0, "client": 0.1, "others": 0.5},
         checked=1,
         errors=[],
@@ -79,7 +81,7 @@ def test_cpu_is_per_request():
 
 def test_memory_is_of_the_layout_that_counts():
     """It is measured by model."""
-    (cell,) = cells([turn(rival(), 100)], {"onnx_1x2": 300.0, "onnx_2x1": 500.0})
+    (cell,) = cells([turn(rival(), 100)], {"onnx 1x2": 300.0, "onnx 2x1": 500.0})
     assert cell.memory_mib == 300.0
 
 

@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import device_checks  # noqa: E402
-from benchmarks.device_checks import CHECKS, CheckFailed, prepare  # noqa: E402
-from benchmarks.gpu import run_checks  # noqa: E402
+from tools.probes import device_checks  # noqa: E402
+from tools.probes.device_checks import CHECKS, CheckFailed, prepare  # noqa: E402
+from tools.probes.gpu import run_checks  # noqa: E402
 
 from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.engines.kinds.cuda import CudaDevice  # noqa: E402

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import gpu
-from benchmarks.gpu import main
+from tools.probes import gpu
+from tools.probes.gpu import main
 
 from ge_backend.device.base import MemoryInfo
 from ge_backend.errors import DeviceUnavailable

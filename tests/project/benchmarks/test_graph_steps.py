@@ -6,8 +6,8 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from benchmarks import graph_steps
-from benchmarks.graph_steps import Step, bucket_batch, main, measure, random_decoder, table
+from tools.probes import graph_steps
+from tools.probes.graph_steps import Step, bucket_batch, main, measure, random_decoder, table
 
 from fakes.torch_vendor import FakeVendor
 from ge_backend.engines.torch.streams import Streams

@@ -3,9 +3,9 @@
 import sys
 
 import pytest
-from benchmarks import language_steps
-from benchmarks.graph_steps import SMOLLM2
-from benchmarks.language_steps import COLUMNS, decoding_batch, measure
+from tools.probes import language_steps
+from tools.probes.graph_steps import SMOLLM2
+from tools.probes.language_steps import COLUMNS, decoding_batch, measure
 
 from builders.language import quiet
 

@@ -8,9 +8,9 @@ import types
 from pathlib import Path
 
 import pytest
-from benchmarks import npu
-from benchmarks.npu import main
-from benchmarks.npu_probes import PROBES
+from tools.probes import npu
+from tools.probes.npu import main
+from tools.probes.npu_probes import PROBES
 
 from acl_simulator.site import SimulatedPython
 from builders.cann import fake_cann

@@ -4,8 +4,8 @@ import sys
 
 import numpy as np
 import pytest
-from benchmarks import npu_models
-from benchmarks.npu_models import Skipped
+from tools.probes import npu_models
+from tools.probes.npu_models import Skipped
 
 
 @pytest.mark.parametrize("name", ["matrix_product", "token_product", "photo_means"])

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from benchmarks import npu_probes, npu_served
-from benchmarks.npu_models import Skipped
-from benchmarks.npu_probes import PROBES, Bench
+from tools.probes import npu_probes, npu_served
+from tools.probes.npu_models import Skipped
+from tools.probes.npu_probes import PROBES, Bench
 
 from builders.npu_questions import simulated
 
@@ -206,9 +206,9 @@ def test_what_a_script_for_torch_has_said_before_it_hangs_counts(bench, monkeypa
 
 
 def test_text_generation_prints_a_table(bench, monkeypatch):
-    """That of `benchmarks.graph_steps`, for this NPU."""
+    """That of `tools.probes.graph_steps`, for this NPU."""
     pytest.importorskip("torch")
-    from benchmarks import graph_steps
+    from tools.probes import graph_steps
 
     monkeypatch.setattr(npu_probes, "_torch_npu", lambda: None)
     monkeypatch.setattr(graph_steps, "main", lambda given: print("| rows |", *given))

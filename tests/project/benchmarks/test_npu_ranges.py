@@ -1,7 +1,7 @@
 """Runs with ranges by ACL's own calls, on the simulator."""
 
 import pytest
-from benchmarks.npu_ranges import nowhere, range_run
+from tools.probes.npu_ranges import nowhere, range_run
 
 from acl_simulator import Misuse, Ranges, Simulator, Sums, write_om
 

@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from benchmarks import npu_served
-from benchmarks.npu_probes import Bench
-from benchmarks.npu_served import far, health, images, pool, served
+from tools.probes import npu_served
+from tools.probes.npu_probes import Bench
+from tools.probes.npu_served import far, health, images, pool, served
 
 from acl_simulator import BatchGears, PixelMeans, write_om
 from builders.npu_questions import simulated

@@ -4,9 +4,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks import npu_torch
-from benchmarks.device_checks import CHECKS
-from benchmarks.npu_torch import NpuTorch, checked, passed
+from tools.probes import npu_torch
+from tools.probes.device_checks import CHECKS
+from tools.probes.npu_torch import NpuTorch, checked, passed
 
 from fakes.torch_vendor import FakeVendor
 from ge_backend.engines.torch.streams import Streams

@@ -1,6 +1,6 @@
 """The table of model files that packages ship."""
 
-from benchmarks.package_models import Outcome, lines
+from tools.probes.package_models import Outcome, lines
 
 
 def test_a_file_has_a_line_with_its_verdict():

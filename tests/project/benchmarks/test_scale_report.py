@@ -1,7 +1,7 @@
 """What `bench_scale` prints and draws."""
 
 import pytest
-from benchmarks.scale_report import MIB, Models, Planner, Waiting, plot, tables
+from tools.probes.scale_report import MIB, Models, Planner, Waiting, plot, tables
 
 MODELS = [
     Models(count=count, row_us=500.0 + count, stub_bytes=40 * MIB, executor_bytes=60 * MIB)

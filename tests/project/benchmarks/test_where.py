@@ -1,8 +1,8 @@
 """Where the time goes: the arithmetic."""
 
 import pytest
-from benchmarks.load import Report
-from benchmarks.where import budget, shape, sums
+from benchmarks.harness.generator import Report
+from tools.probes.where import budget, shape, sums
 
 TEXT = """\
 # HELP ge_requests_total Requests.
@@ -34,10 +34,12 @@ def test_metrics_are_summed_over_instances_of_one_model():
 def test_budget_accounts_for_every_core():
     """CPU time by process and idle time add up to all cores' time."""
     report = Report(
-        throughput=50.0,
-        requests=100,
+        per_s=50.0,
         wall_s=2.0,
         latencies_ms=[],
+        late_ms=0.0,
+        refused=0,
+        moved_bytes=100.0,
         cpu_s={"host": 0.5, "executor": 2.5, "client": 0.1, "others": 0.2},
         checked=1,
         errors=[],

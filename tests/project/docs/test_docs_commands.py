@@ -120,7 +120,7 @@ def test_pytest_finds_the_tests(command):
     assert done.returncode == 0, done.stdout[-2000:]
 
 
-@pytest.mark.parametrize("command", named("benchmarks/gpu.sh"), ids=str)
+@pytest.mark.parametrize("command", named("tools/probes/gpu.sh"), ids=str)
 def test_shell_scripts_can_be_run(command):
     """They are executable, and bash can read them."""
     script = ROOT / words(command)[0]

@@ -97,7 +97,7 @@ def keep_freed_memory() -> None:
 
     By default blocks above a threshold go back to the system as soon as they are freed, and the
     next step pays for each of their pages again: a step of 32 texts took 1.1 times as long
-    (`python -m benchmarks.language_steps`, with and without `--default-heap`).
+    (`python -m tools.probes.language_steps`, with and without `--default-heap`).
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

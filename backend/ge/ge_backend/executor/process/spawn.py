@@ -141,7 +141,7 @@ def environment_of(address: ExecutorAddress, inherited: Mapping[str, str]) -> di
     what the device's own libraries are found by is kept. torch refuses to import where torch_npu is
     installed without CANN unless autoload is off. Memory comes in huge pages, unless the server's
     environment says otherwise: ONNX Runtime's runs of an encoder take a little less CPU time
-    then (`python -m benchmarks.bench_engines`, with and without it in GLIBC_TUNABLES).
+    then (`python -m tools.probes.bench_engines`, with and without it in GLIBC_TUNABLES).
     """
     environment = dict(inherited)
     kept = {name: kept_paths(address.device, inherited, name) for name in SEARCH_PATHS}

@@ -21,16 +21,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import npu_models
-from benchmarks.npu_models import WIDTH, Skipped
-from benchmarks.npu_ranges import nowhere, range_run
-from benchmarks.npu_served import health, images, pool, served
 from ge_backend.device.base import GraphSource
 from ge_backend.engines import acl as our_calls
 from ge_backend.engines.atc.cann import find_cann
 from ge_backend.engines.kinds.npu import NpuDevice
 from ge_backend.errors import GeError
 from ge_backend.model.files.om_weights import weights_digest
+
+from . import npu_models
+from .npu_models import WIDTH, Skipped
+from .npu_ranges import nowhere, range_run
+from .npu_served import health, images, pool, served
 
 __all__ = ["PROBES", "Bench"]
 
@@ -477,14 +478,14 @@ def captures(bench: Bench) -> str:
 def torch_checks(bench: Bench) -> str:
     """Do the checks of the torch engine pass (uint8 views, TorchScript, captures)?"""
     _torch_npu()
-    engine = importlib.import_module("benchmarks.npu_torch")
+    engine = importlib.import_module("tools.probes.npu_torch")
     return str(engine.checked(bench.index, bench.folder))
 
 
 def generation(bench: Bench) -> str:
     """Are steps of a text generator captured, and do they agree with those that are not?"""
     _torch_npu()
-    steps = importlib.import_module("benchmarks.graph_steps")
+    steps = importlib.import_module("tools.probes.graph_steps")
     with redirect_stdout(io.StringIO()) as said:
         steps.main(["--device", f"npu:{bench.index}", "--rounds", "5"])
     return said.getvalue()

@@ -1,4 +1,4 @@
-"""What one step of decoding takes: `python -m benchmarks.language_steps`.
+"""What one step of decoding takes: `python -m tools.probes.language_steps`.
 
 Random weights in the sizes of SmolLM2-135M, every row with the same number of cached tokens. Our
 decoder in OpenVINO and in torch, and transformers' modules, run over the same kind of paged cache,
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 import transformers
 
-from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.engines.torch.linear import linear
 from ge_backend.executor.process.main import keep_freed_memory
@@ -33,6 +32,8 @@ from ge_text.torch.decoder import TransformersDecoder
 from ge_text.torch.loading import DTYPES, load_decoder
 from ge_text.torch.sampler import draw
 from ge_text.torch.step import stage
+
+from .graph_steps import BLOCK_SIZE, SMOLLM2
 
 __all__ = ["decoding_batch", "main", "measure", "step_clock"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.device_checks import CHECKS, prepare
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.failures import reason
 from ge_backend.engines.torch.accelerator import AcceleratorGraph
 from ge_backend.engines.torch.npu import open_npu
 from ge_backend.engines.torch.streams import Streams
+
+from .device_checks import CHECKS, prepare
 
 __all__ = ["NpuTorch", "checked", "passed"]
 

@@ -1,6 +1,6 @@
 """Speed and accuracy of the real encoder per engine and precision, without a server.
 
-`python -m benchmarks.bench_precision` prints the table of docs/precision.md and one JSON line per
+`python -m tools.probes.bench_precision` prints the table of docs/precision.md and one JSON line per
 row. Differences are against the engine's own result in original precision, on real sentences.
 """
 

@@ -1,13 +1,12 @@
 """Where the time of a request goes: our backend under load, taken apart.
 
 CPU time by process comes from /proc, times inside the backend from the `ge_*` metrics on the
-server's own `/metrics`; both as differences over one window. `python -m benchmarks.where`.
+server's own `/metrics`; both as differences over one window. `python -m tools.probes.where`.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import tempfile
 import time
@@ -15,14 +14,15 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from benchmarks.encoder.mixes import MIXES
-from benchmarks.load import Report
+from benchmarks.encoder.systems import PRECISIONS, served_systems, write_repository
+from benchmarks.encoder.traffic import MINILM, load_encoder, pools_of, sequences
+from benchmarks.harness.client import LoadProcess
+from benchmarks.harness.generator import Report
+from benchmarks.harness.servers import Running, serve
+from benchmarks.harness.turns import Load, one_window
 from benchmarks.random_encoder import SIZES
-from benchmarks.rivals.forward import ENGINES
-from benchmarks.served import MINILM, Served, Window, make_traffic, serve
-from benchmarks.systems import OURS, UNASKED, System, systems
+from prometheus_client.parser import text_string_to_metric_families
 
 __all__ = ["budget", "main", "sums"]
 
@@ -50,9 +50,10 @@ def budget(
         metrics: differences of the `ge_*` metrics over the same load, settling included.
         cores: of this machine.
     """
-    used = {role: 1e6 * seconds / report.requests for role, seconds in report.cpu_s.items()}
-    whole = 1e6 * cores * report.wall_s / report.requests
-    lines = [("all cores", whole, f"{cores} cores at {report.throughput:.0f} requests/s")]
+    answered = report.per_s * report.wall_s
+    used = {role: 1e6 * seconds / answered for role, seconds in report.cpu_s.items()}
+    whole = 1e6 * cores * report.wall_s / answered
+    lines = [("all cores", whole, f"{cores} cores at {report.per_s:.0f} requests/s")]
     names = {"client": "load generator", "host": "tritonserver", "others": "other programs"}
     lines += [(f"  {names.get(role, role)} CPU", spent, "") for role, spent in used.items()]
     lines.append(("  idle", whole - sum(used.values()), ""))
@@ -85,56 +86,49 @@ def main() -> None:
     """Load our backend and print the budget per mix."""
     parser = argparse.ArgumentParser(prog="where", description=__doc__)
     add = parser.add_argument
-    add("--system", choices=UNASKED, default=OURS)
-    add(
-        "--engine",
-        choices=tuple(ENGINES),
-        default="onnx",
-        help=f"what {OURS} runs, and the precision of all",
-    )
+    add("--system", default="ge_checkpoint", help="one of ours in bench_serving")
+    add("--precision", choices=PRECISIONS, default="fp32")
     add("--mix", nargs="+", choices=tuple(MIXES), default=["lognormal"])
     add("--concurrency", nargs="+", type=int, default=[32])
     add("--seconds", type=float, default=6.0)
     add("--instances", type=int, default=2)
-    add("--protocol", choices=("http", "grpc"), default="http")
-    add("--device", default="cpu", help="with torch also cuda:0")
+    add("--device", default="cpu", help="in torch also cuda:0")
     add("--encoder", choices=(MINILM, *SIZES), default=MINILM, help="others have random weights")
     options = parser.parse_args()
-    ours = next(s for s in systems(options.instances) if s.name == options.system)
+    (ours,) = served_systems(
+        options.precision,
+        instances=options.instances,
+        device=options.device,
+        only=[options.system],
+    )
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
-        traffic = make_traffic(
-            options.engine, options.mix, 1, Path(temporary), encoder=options.encoder
-        )
-        with serve(
-            (ours,), options.engine, traffic, options.protocol, device=options.device
-        ) as served:
-            for mix, concurrency in itertools.product(options.mix, options.concurrency):
-                window = Window(
-                    system=ours,
-                    mix=mix,
-                    concurrency=concurrency,
-                    offset=0,
-                    settle_s=1.0,
-                    measure_s=options.seconds,
-                )
-                _print(window, served)
+        folder = Path(temporary)
+        encoder = load_encoder(options.encoder, folder)
+        pools = pools_of([ours.system], sequences(encoder, options.mix, 1), options.precision)
+        write_repository(folder / "models", [ours], encoder.files, encoder.width)
+        with serve(folder / "models") as server, LoadProcess(pools) as process:
+            (system,) = server.systems([ours.system])
+            for mix in options.mix:
+                for in_flight in options.concurrency:
+                    load = Load(traffic=mix, in_flight=in_flight)
+                    before = _metrics(server, system.model)
+                    report = one_window(process, system, load, options.seconds)
+                    after = _metrics(server, system.model)
+                    change = {name: value - before.get(name, 0.0) for name, value in after.items()}
+                    print(f"\n{MIXES[mix].help}, {in_flight} in flight: microseconds per request")
+                    _print(report, change)
 
 
-def _print(window: Window, served: Served) -> None:
-    before = _metrics(served, window.system)
-    report = served.measure(window)
-    after = _metrics(served, window.system)
-    metrics = {name: value - before.get(name, 0.0) for name, value in after.items()}
-    print(f"\n{MIXES[window.mix].help}, {window.concurrency} in flight: microseconds per request")
+def _print(report: Report, metrics: Mapping[str, float]) -> None:
     for name, spent, remark in budget(report, metrics, os.cpu_count() or 1):
         print(f"{name:24} {spent:8.0f}  {remark}".rstrip())
     print(shape(metrics), flush=True)
 
 
-def _metrics(served: Served, system: System) -> dict[str, float]:
+def _metrics(server: Running, model: str) -> dict[str, float]:
     time.sleep(PUBLISHED_S)
-    with urllib.request.urlopen(served.server.metrics, timeout=10) as page:
-        return sums(page.read().decode(), system.model)
+    with urllib.request.urlopen(server.metrics, timeout=10) as page:
+        return sums(page.read().decode(), model)
 
 
 if __name__ == "__main__":

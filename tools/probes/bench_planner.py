@@ -1,7 +1,7 @@
 """The planner alone: how long it takes, and what its plans cost beside simpler ways to batch.
 
 No server and no engine: costs come from a model of an accelerator, so that anybody gets the same
-ratios. `python -m benchmarks.bench_planner` prints a table, and a line of JSON per row of it.
+ratios. `python -m tools.probes.bench_planner` prints a table, and a line of JSON per row of it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
-
 from benchmarks.encoder.mixes import MIXES
+
 from ge_backend.serving.batching.plan import Policy, plan
 from ge_backend.serving.batching.request import Request
 from ge_backend.shapes.buckets.costs import CostModel, DynamicCosts, StaticCosts

@@ -1,6 +1,6 @@
 """Questions that only an NPU answers, put to one: a report in Markdown, to be pasted into an issue.
 
-`python -m benchmarks.npu` needs CANN, numpy and onnx, and torch_npu for what is about torch. Each
+`python -m tools.probes.npu` needs CANN, numpy and onnx, and torch_npu for what is about torch. Each
 probe runs in a process of its own, because some of them may crash or hang it; what one says or how
 it ended is its answer. Nothing here is a pass or a fail: docs/devices.md says what we believe.
 """
@@ -21,10 +21,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO
 
-from benchmarks.npu_models import Skipped
-from benchmarks.npu_probes import PROBES, Bench
 from ge_backend.engines.atc.cann import find_cann
 from ge_backend.errors import DeviceUnavailable
+
+from .npu_models import Skipped
+from .npu_probes import PROBES, Bench
 
 __all__ = ["main"]
 
@@ -73,7 +74,7 @@ def _report(names: Sequence[str], index: int, limit_s: float, say: Callable[[str
 
 def _asked(name: str, index: int, limit_s: float) -> tuple[str, bool]:
     """Return a probe's answer as one line, and whether it came to its end."""
-    command = [sys.executable, "-m", "benchmarks.npu", "--probe", name, "--index", str(index)]
+    command = [sys.executable, "-m", "tools.probes.npu", "--probe", name, "--index", str(index)]
     # Files, not pipes: what a probe has started may outlive it.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)

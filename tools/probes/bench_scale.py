@@ -1,6 +1,6 @@
 """What rows cost us as there are more of them, and more models: our own work, without a server.
 
-`python -m benchmarks.bench_scale` opens models that compute nothing in one executor, and prints
+`python -m tools.probes.bench_scale` opens models that compute nothing in one executor, and prints
 tables and a line of JSON per measurement; `--plot FILE` draws them. Times are of the best of some
 windows. The last table sets the time of planning against that of the runs that are planned.
 """
@@ -18,17 +18,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-
-from benchmarks.bench_planner import LENGTHS, ROWS, accelerator
 from benchmarks.encoder.mixes import MIXES
 from benchmarks.harness.memory import read_pss
-from benchmarks.in_process import Local, open_local
-from benchmarks.scale_report import Models, Planner, Waiting, plot, tables
+
 from ge_backend.serving.batching.plan import Policy, plan
 from ge_backend.serving.batching.request import Request
 from ge_backend.shapes.buckets.costs import CostModel, DynamicCosts, StaticCosts
 from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.tensors import Array
+
+from .bench_planner import LENGTHS, ROWS, accelerator
+from .in_process import Local, open_local
+from .scale_report import Models, Planner, Waiting, plot, tables
 
 __all__ = ["main"]
 

@@ -1,11 +1,11 @@
 """Speed, memory and accuracy of a language model per precision, without a server.
 
-`python -m benchmarks.bench_language_precision` prints the table of docs/precision.md. SmolLM2-135M
-decodes behind 320 cached tokens, all precisions in turns; of each the fastest step counts. With one
-thread that is CPU time, which others on the machine disturb less. Memory is what a process of its
-own gains by the weights. Then each reads the same text, of this repository's decisions: how likely
-it finds every next token, against FP32. Last, the products of a step alone, in BF16 and with
-torch's 8-bit weights, which no precision offers: see docs/precision.md.
+`python -m tools.probes.bench_language_precision` prints the table of docs/precision.md.
+SmolLM2-135M decodes behind 320 cached tokens, all precisions in turns; of each the fastest step
+counts. With one thread that is CPU time, which others on the machine disturb less. Memory is what a
+process of its own gains by the weights. Then each reads the same text, of this repository's
+decisions: how likely it finds every next token, against FP32. Last, the products of a step alone,
+in BF16 and with torch's 8-bit weights, which no precision offers: see docs/precision.md.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from benchmarks.harness.memory import read_pss
+from benchmarks.harness.report import ROOT, machine
 from demo.chat_model import prepare
 from rich.console import Console
 
-from benchmarks.graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
-from benchmarks.harness.memory import read_pss
-from benchmarks.harness.report import ROOT, machine
-from benchmarks.language_steps import decoding_batch, step_clock
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.engines.preprocess.text import open_tokenizer
@@ -38,6 +36,9 @@ from ge_text.models.base import LanguageModel
 from ge_text.models.batch import Batch, Group, SampleRow
 from ge_text.models.open import OpenLanguage, open_language
 from ge_text.models.sampling import Sampling
+
+from .graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
+from .language_steps import decoding_batch, step_clock
 
 __all__ = ["Held", "Row", "lines", "logprobs", "main"]
 
@@ -80,7 +81,7 @@ class Row:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_language_precision")
+    parser = argparse.ArgumentParser(prog="python -m tools.probes.bench_language_precision")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--windows", type=int, default=16, help=f"of {WINDOW} tokens each")

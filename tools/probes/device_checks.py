@@ -1,8 +1,8 @@
 """What a torch graph must do on an accelerator, as checks that need neither pytest nor a network.
 
 The contract tests say more, and run on every device; these are the ones without which figures of a
-device mean nothing. `python -m benchmarks.gpu` runs them on a GPU, the unit tests on a device that
-is not there.
+device mean nothing. `python -m tools.probes.gpu` runs them on a GPU, the unit tests on a device
+that is not there.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Protocol
 
 import numpy as np
 import torch
-
-from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 from benchmarks.rivals.forward import Rows, pad
+
 from ge_backend.device.base import Graph, GraphSource, MemoryInfo
 from ge_backend.engines.torch.accelerator import AcceleratorGraph
 from ge_backend.engines.torch.streams import Streams
 from ge_backend.tensors import Array
+
+from .encoder_program import INPUTS, OUTPUT, Encoder, Size, export
 
 __all__ = ["CHECKS", "Check", "CheckFailed", "Subject", "prepare"]
 

@@ -1,9 +1,9 @@
 """What a step of text generation takes on an accelerator, bucket by bucket: captured, and eager.
 
-`python -m benchmarks.graph_steps --device cuda:0`, part of `benchmarks/gpu.sh`. A decoder of random
-weights in the sizes of SmolLM2-135M; needs torch and numpy, and nothing is downloaded. Both ways
-run the same batch in turns; of each the fastest counts, and their scores have to agree. Without
-such a device it says so and is done.
+`python -m tools.probes.graph_steps --device cuda:0`, part of `tools/probes/gpu.sh`. A decoder of
+random weights in the sizes of SmolLM2-135M; needs torch and numpy, and nothing is downloaded. Both
+ways run the same batch in turns; of each the fastest counts, and their scores have to agree.
+Without such a device it says so and is done.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from benchmarks.harness.turns import fastest_ms
+
 from ge_backend.device.failures import reason
 from ge_backend.engines.torch.streams import Streams
 from ge_backend.errors import DeviceUnavailable

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks import npu_models
-from benchmarks.npu_models import IMAGE, WIDTH
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.tensors import Array, Shape
 
+from . import npu_models
+from .npu_models import IMAGE, WIDTH
+
 if TYPE_CHECKING:
-    from benchmarks.npu_probes import Bench
+    from .npu_probes import Bench
 
 __all__ = ["far", "health", "images", "pool", "served"]
 

@@ -1,6 +1,6 @@
 """The engines of the CPU against each other on the real encoder, without a server.
 
-`python -m benchmarks.bench_engines` prints a table and one JSON line per engine. All engines run
+`python -m tools.probes.bench_engines` prints a table and one JSON line per engine. All engines run
 the same buckets, one thread per run, in turn: each round runs every bucket once on every engine,
 both in another order each time. Ratios are of sums of the shortest runs; where other programs share
 the cores they say more than milliseconds.

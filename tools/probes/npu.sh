@@ -3,7 +3,7 @@
 # Needs CANN with its compiler and Python with numpy and onnx; torch_npu for the questions about torch.
 # `PYTHON` names another interpreter. No server, no network.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 PYTHON=${PYTHON:-python3}
 export PYTHONPATH="$PWD/backend/ge:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 export TORCH_DEVICE_BACKEND_AUTOLOAD=0 # probes import torch_npu themselves
@@ -22,4 +22,4 @@ if ! "$PYTHON" -c 'import numpy, onnx'; then
   echo "most questions need numpy and onnx: $PYTHON -m pip install numpy onnx" >&2
   exit 2
 fi
-"$PYTHON" -m benchmarks.npu "$@"
+"$PYTHON" -m tools.probes.npu "$@"

@@ -1,7 +1,7 @@
 """One device, no server: an encoder's checkpoint as we run it against transformers' padded batch.
 
 Random weights, log-normal lengths. Both ways get the same batches in turns; the fastest counts, and
-the answers have to agree. `python -m benchmarks.bench_encoder --device cuda:0`; it needs torch,
+the answers have to agree. `python -m tools.probes.bench_encoder --device cuda:0`; it needs torch,
 transformers and numpy, and downloads nothing.
 """
 
@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from benchmarks.encoder.mixes import MIXES, draw
 from benchmarks.harness.turns import fastest_ms
 from benchmarks.random_encoder import SIZES, write_checkpoint
 from benchmarks.rivals.forward import Ids, Rows, pad
+
 from ge_backend.device.base import Graph, GraphSource, open_device
 from ge_backend.errors import DeviceUnavailable
 

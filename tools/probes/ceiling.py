@@ -8,12 +8,14 @@ reach it, since it sees only the requests that are there.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import multiprocessing
 import os
+import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
@@ -21,12 +23,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-
+from benchmarks.encoder.mixes import MIXES, draw
+from benchmarks.encoder.traffic import MINILM, load_encoder
 from benchmarks.harness.cpu import machine_s, used_s
-from benchmarks.pool import load_pools
-from benchmarks.rivals.forward import Forward, Ids, load_forward, pad
+from benchmarks.rivals.forward import ENGINES, Forward, Ids, load_forward, pad
 
-__all__ = ["Ceiling", "Cut", "Layout", "Pass", "cut_sorted", "cuts", "layouts"]
+__all__ = ["Ceiling", "Cut", "Layout", "Pass", "cut_sorted", "cuts", "layouts", "main"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,7 @@ class Pass:
         return self.rows / self.wall_s
 
 
+Drawn: TypeAlias = "Mapping[str, Sequence[Ids]]"
 MANY = 1 << 20
 # A batch to run: mix, how many rows of it, how they are cut, and which batch of those.
 Task: TypeAlias = "tuple[str, int, Cut, int] | None"
@@ -110,15 +113,13 @@ class Ceiling:
 
     Args:
         engine, path: what `load_forward` takes.
-        pools: the file of the sequences.
+        drawn: sequences by mix.
     """
 
-    def __init__(self, engine: str, path: Path, pools: Path) -> None:
-        self._lengths = {
-            name: [len(row) for row in pool.rows] for name, pool in load_pools(pools).items()
-        }
+    def __init__(self, engine: str, path: Path, drawn: Drawn) -> None:
+        self._lengths = {name: [len(row) for row in rows] for name, rows in drawn.items()}
         cores = os.cpu_count() or 1
-        self._lanes = {layout: _Lanes(layout, engine, path, pools) for layout in layouts(cores)}
+        self._lanes = {layout: _Lanes(layout, engine, path, drawn) for layout in layouts(cores)}
         self._finalists: dict[str, list[Pass]] = {}
 
     def search(self, mix: str) -> list[Pass]:
@@ -156,7 +157,7 @@ class Ceiling:
 class _Lanes:
     """The processes of one layout."""
 
-    def __init__(self, layout: Layout, engine: str, path: Path, pools: Path) -> None:
+    def __init__(self, layout: Layout, engine: str, path: Path, drawn: Drawn) -> None:
         context = multiprocessing.get_context("spawn")
         self._tasks: SimpleQueue[Task] = context.SimpleQueue()
         self._done: SimpleQueue[int] = context.SimpleQueue()
@@ -164,7 +165,7 @@ class _Lanes:
         self._processes: list[BaseProcess] = [
             context.Process(
                 target=_serve,
-                args=(layout, engine, path, pools, self._tasks, self._done),
+                args=(layout, engine, path, drawn, self._tasks, self._done),
                 daemon=True,
             )
             for _ in range(layout.processes)
@@ -196,14 +197,14 @@ def _serve(
     layout: Layout,
     engine: str,
     path: Path,
-    pools: Path,
+    drawn: Drawn,
     tasks: SimpleQueue[Task],
     done: SimpleQueue[int],
 ) -> None:
     """Run lanes in this process until each has got its None."""
     forward = load_forward(engine, path, layout.threads)
     forward(np.full((2, 24), 7), np.ones((2, 24), np.int64))
-    batches = _Batches(pools)
+    batches = _Batches(drawn)
     done.put(0)
     lanes = [
         threading.Thread(target=_work, args=(forward, batches, tasks, done))
@@ -227,8 +228,8 @@ def _work(
 class _Batches:
     """Padded batches, made once per mix, number of rows and cut."""
 
-    def __init__(self, pools: Path) -> None:
-        self._rows = {name: pool.rows for name, pool in load_pools(pools).items()}
+    def __init__(self, drawn: Drawn) -> None:
+        self._rows = drawn
         self._made: dict[tuple[str, int, Cut], list[tuple[Ids, Ids]]] = {}
         self._lock = threading.Lock()
 
@@ -243,3 +244,28 @@ class _Batches:
 def _padded(rows: Sequence[Ids], cut: Cut) -> Iterator[tuple[Ids, Ids]]:
     for batch in cut_sorted([len(row) for row in rows], cut):
         yield pad([rows[position] for position in batch])
+
+
+def main() -> None:
+    """Print the best ways of each mix on one engine."""
+    parser = argparse.ArgumentParser(prog="ceiling", description=__doc__)
+    parser.add_argument("--engine", choices=tuple(ENGINES), default="openvino")
+    parser.add_argument("--mix", nargs="+", choices=tuple(MIXES), default=list(MIXES))
+    parser.add_argument("--rows", type=int, default=256, help="of each pass")
+    options = parser.parse_args()
+    drawn = {mix: draw(MIXES[mix], options.rows, 1) for mix in options.mix}
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        files = load_encoder(MINILM, Path(temporary)).files
+        ceiling = Ceiling(options.engine, files[ENGINES[options.engine]], drawn)
+        for mix in options.mix:
+            ceiling.search(mix)
+            for done in ceiling.measure(mix, options.rows):
+                print(
+                    f"{options.engine}, {mix}: {done.throughput:.0f} rows/s, {done.layout} "
+                    f"(processes x lanes x threads), {done.cut}; others {done.others_s:.1f} s"
+                )
+        ceiling.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,9 +1,9 @@
 """All that is to be done on a borrowed GPU, in a few minutes: checks, contract tests, figures.
 
-`python -m benchmarks.gpu` needs torch with CUDA and numpy, and no network; with pytest the contract
-tests run too, and with a Triton server, `tritonclient` and transformers the backend is compared
-with plain Python models on it. It comes in parts, each of which takes less than ten minutes. Put
-what it prints into docs/devices.md.
+`python -m tools.probes.gpu` needs torch with CUDA and numpy, and no network; with pytest the
+contract tests run too, and with a Triton server, `tritonclient` and transformers the backend is
+compared with plain Python models on it. It comes in parts, each of which takes less than ten
+minutes. Put what it prints into docs/devices.md.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.device_checks import CHECKS, Check, Subject, prepare
 from ge_backend.engines.kinds.cuda import CudaDevice
 from ge_backend.errors import GeError
 
+from .device_checks import CHECKS, Check, Subject, prepare
+
 __all__ = ["main", "run_checks"]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CONTRACT_TIMEOUT_S = 240.0
 BENCH_TIMEOUT_S = 140.0
 SERVING_TIMEOUT_S = 250.0
@@ -109,7 +110,7 @@ def _contract() -> bool:
 
 
 def _bench(name: str, device: str, precision: str) -> bool:
-    arguments = ("-m", f"benchmarks.{name}", "--device", device, "--precision", precision)
+    arguments = ("-m", f"tools.probes.{name}", "--device", device, "--precision", precision)
     return _python(f"{name} {precision}", arguments, BENCH_TIMEOUT_S)
 
 

