@@ -14,6 +14,7 @@ from ge_backend.engines.ov.compressed import (  # noqa: E402
     COMPILED_WITH,
     Compressed,
     compress,
+    halve,
     quantised,
 )
 from ge_backend.engines.ov.model import compile_for_cpu  # noqa: E402
@@ -44,9 +45,9 @@ def model_of(make, width=64):
     return openvino.Model([opset13.result(make(rows))], [rows], "made")
 
 
-def answer(model, rows, **options):
-    """Return what a model says of rows."""
-    compiled = compile_for_cpu(model, precision="f32", threads=1, **options)
+def answer(model, rows, kind="f32", **options):
+    """Return what a model says of rows, computed in a kind of real numbers."""
+    compiled = compile_for_cpu(model, precision=kind, threads=1, **options)
     return np.array(compiled([rows])[0])
 
 
@@ -103,6 +104,32 @@ def test_a_product_says_nearly_the_same(transposed, kind):
     cosines = (expected * found).sum(1) / np.linalg.norm(expected, axis=1)
     assert (cosines / np.linalg.norm(found, axis=1)).min() > 0.999
     assert not np.array_equal(found, expected)
+
+
+def test_a_product_of_half_numbers_keeps_their_type():
+    """A file in FP16 multiplies so throughout."""
+    rows = opset13.parameter([-1, 64], Type.f16)
+    product = opset13.matmul(rows, opset13.constant(weights(96, 64), Type.f16), False, True)
+    model = openvino.Model([opset13.result(product)], [rows], "half")
+    given_rows = weights(5, 64, seed=1).astype(np.float16)
+    expected = answer(model, given_rows).astype(np.float32)
+    assert compress(model).matrices == 1
+    found = answer(model, given_rows, **COMPILED_WITH).astype(np.float32)
+    assert kinds_of(model) == ["u8"]
+    np.testing.assert_allclose(found, expected, atol=0.03 * np.abs(expected).max())
+
+
+def test_bf16_is_made_of_weights_once():
+    """As an engine that computes in BF16 rounds them: no answer changes."""
+    model = model_of(
+        lambda rows: opset13.matmul(rows, opset13.constant(weights(96, 64)), False, True)
+    )
+    rows = weights(5, 64, seed=1)
+    before, exact = (answer(model, rows, kind=kind) for kind in ("bf16", "f32"))
+    halve(model)
+    assert kinds_of(model) == ["bf16"]
+    np.testing.assert_array_equal(answer(model, rows, kind="bf16"), before)
+    assert np.abs(answer(model, rows) - exact).max() < 0.02 * np.abs(exact).max()
 
 
 def test_weights_of_two_products_are_compressed_once():

@@ -160,30 +160,22 @@ def test_a_bucket_of_an_input_that_openvino_calls_otherwise(load, tmp_path):
     graph = load(write(tmp_path / "dropped.onnx", nodes=nodes))
     graph.compile(shapes((1, 8)))
     graph.prepare({"x": rows(1, 8)})
-    assert len(graph._compiled) == 1
+    assert len(graph._buckets.bodies) == 1
     y = graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"]
     assert np.allclose(y, rows(1, 8) @ WEIGHTS, atol=1e-4)
 
 
-def test_buckets_have_models_of_their_own_smallest_first(load, monkeypatch):
-    """As many as memory allows; the others run in the model for any shape. All are right."""
-    weights = 10_000
-    monkeypatch.setattr(
-        ov_graph, "host_memory", lambda: SimpleNamespace(free_bytes=int(2.5 * weights * 8))
-    )
+def test_buckets_have_bodies_of_their_own_smallest_first(load, monkeypatch):
+    """So many; the others run in the model for any shape. All are right."""
+    monkeypatch.setattr(ov_graph, "MOST_BODIES", 2)
     graph = load()
-    monkeypatch.setattr(
-        ov_graph,
-        "model_files",
-        lambda path: (SimpleNamespace(stat=lambda: SimpleNamespace(st_size=weights)),),
-    )
     assert graph.bucketed
     sizes = [(4, 16), (1, 8), (2, 8)]
     graph.compile(shapes(*sizes))
     for size in sizes:
         graph.prepare({"x": rows(*size)})
         graph.prepare({"x": rows(*size)})
-    assert {key[0][1][:2] for key in graph._compiled} == {(1, 8), (2, 8)}
+    assert {key[0][1][:2] for key in graph._buckets.bodies} == {(1, 8), (2, 8)}
     for size in (*sizes, (3, 5)):
         x = rows(*size)
         place = np.empty((*size, 8), np.float32)
@@ -191,6 +183,29 @@ def test_buckets_have_models_of_their_own_smallest_first(load, monkeypatch):
             y = graph.run({"x": x}, given, exclusive=False)["y"]
             assert np.allclose(y, x @ WEIGHTS, atol=1e-4)
         assert np.allclose(graph.run({"x": x}, {"y": place}, exclusive=False)["y"], place)
+
+
+def test_a_bucket_that_comes_later_has_a_body_too(load):
+    """What was compiled before is replaced."""
+    graph = load()
+    for sizes in ([(1, 8)], [(1, 8), (2, 4)], [(2, 4)]):
+        graph.compile(shapes(*sizes))
+        for size in sizes:
+            graph.prepare({"x": rows(*size)})
+            y = graph.run({"x": rows(*size)}, {}, exclusive=False)["y"]
+            assert np.allclose(y, rows(*size) @ WEIGHTS, atol=1e-4)
+    assert {key[0][1][:2] for key in graph._buckets.bodies} == {(1, 8), (2, 4)}
+
+
+def test_buckets_are_not_compiled_where_their_weights_would_fill_the_memory(load, monkeypatch):
+    """The model for any shape has weights of its own already."""
+    graph = load()
+    few = SimpleNamespace(free_bytes=WEIGHTS.nbytes)
+    monkeypatch.setattr(ov_graph, "host_memory", lambda: few)
+    graph.compile(shapes((1, 8)))
+    graph.prepare({"x": rows(1, 8)})
+    assert not graph._buckets.bodies
+    assert graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"].shape == (1, 8, 8)
 
 
 def test_a_bucket_that_cannot_be_compiled_runs_all_the_same(load, monkeypatch, caplog):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ge_backend.device.base import PLAIN
-from ge_backend.engines.ov.compressed import COMPILED_WITH, compress
+from ge_backend.engines.ov.compressed import COMPILED_WITH, compress, halve
 from ge_backend.engines.ov.model import has_bf16
 from ge_backend.errors import Unsupported
 
@@ -52,7 +52,7 @@ class Arithmetic:
         return PLAINLY if self.plain else COMPILED_WITH if self.compressed else NOTHING
 
     def applied(self, model: Any, path: str) -> Arithmetic:
-        """Compress a model's weights, in place, where that is asked for; return what holds then.
+        """Round a model's weights, in place, as far as is asked for; return what holds then.
 
         A model without weights to compress, as one that is quantised already, is computed as it is.
 
@@ -60,6 +60,8 @@ class Arithmetic:
             Unsupported: its weights are not finite.
         """
         if not self.compressed:
+            if self.kind == "bf16":
+                halve(model)
             return self
         try:
             found = compress(model)

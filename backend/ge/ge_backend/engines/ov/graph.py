@@ -1,10 +1,11 @@
-"""OpenVINO on the CPU: a compiled model per bucket, as far as memory goes, and one for the rest."""
+"""OpenVINO on the CPU: one compiled model for the smallest buckets, and one for the rest."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from ge_backend.device.arrays import (
 )
 from ge_backend.device.base import PLAIN, Graph, GraphSource
 from ge_backend.device.failures import failure
-from ge_backend.device.machine.host_memory import host_memory
+from ge_backend.device.machine.host_memory import give_back_freed, host_memory
 from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
+from ge_backend.engines.ov.by_shape import by_shape, fixed
 from ge_backend.engines.ov.empty import skipped_operator
 from ge_backend.engines.ov.indices import index_ranges
 from ge_backend.engines.ov.model import (
@@ -48,20 +50,21 @@ __all__ = ["OpenVinoGraph"]
 log = logging.getLogger(__name__)
 
 PRECISIONS = ("origin", "bf16", "int8", PLAIN)
-# Models that are compiled for single buckets may take this part of the memory that is available.
+# The copy of the weights that buckets share may take this part of the memory that is available.
 MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
-MOST_MODELS = 16
+MOST_BODIES = 16
 INT32 = np.iinfo(np.int32)
 
 
 class OpenVinoGraph(Graph):
-    """One model, compiled for any shape, and once more for each of its smallest buckets.
+    """One model, compiled for any shape, and once more with a body for each of its buckets.
 
     A model for any shape makes ready anew whenever the shape changes: measured on an encoder, 1.5
-    to 3 ms a run, whatever its size. So buckets have models of their own, the smallest first, each
-    with a copy of the weights as it computes with them (54 MB for a file of 90 MB); one that is
-    loaded from OpenVINO's own cache takes 140 MB and as long, so that is not used.
+    to 3 ms a run, whatever its size. So the smallest buckets have bodies of their own, in a second
+    compiled model with one copy of the weights; see `by_shape`. A compiled model for each would
+    have one of its own (54 MB for a file of 90 MB); loaded from OpenVINO's cache it takes 140 MB.
+    A body takes 8 MB and another 5 for each further run at once, however small its shape is.
 
     Every run has a request of its own, which costs 10 microseconds and holds nobody's memory
     afterwards. Inputs are read and outputs written where the caller has them. How much scratch
@@ -103,13 +106,16 @@ class OpenVinoGraph(Graph):
         self._streams = max(1, cores.count // self._per_run)
         self._angles = self._cut() if self._arithmetic.kind == "bf16" else None
         self._chosen: frozenset[ShapesKey] = frozenset()
-        self._compiled: dict[ShapesKey, Any] = {}
+        self._buckets = _Buckets()
         narrow = self._compile(self._model, self._per_run, self._streams)
         self._threads = ThreadChoice(cores, source.threads, narrow, compile_wide, signal_stack_kept)
         self._narrow = narrow
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
-        """Choose the buckets that get a model of their own: the smallest, which gain the most."""
+        """Choose the buckets that get a body of their own: the smallest, which gain the most.
+
+        They are compiled when the first one that is missing is prepared.
+        """
         ordered = sorted(shapes, key=lambda one: sum(map(math.prod, one.values())))
         self._chosen = frozenset(map(shapes_key, ordered[: self._affordable()]))
 
@@ -117,19 +123,11 @@ class OpenVinoGraph(Graph):
         """Compile for a bucket that was chosen; see `Graph.prepare`."""
         self._check(inputs)
         key = shapes_key(shapes_of(inputs))
-        if key in self._chosen and key not in self._compiled:
-            fixed = self._model.clone()
-            try:
-                sizes = [array.shape for array in self._given(inputs)]
-                fixed.reshape({at: openvino.PartialShape(list(n)) for at, n in enumerate(sizes)})
-                compiled = self._compile(fixed, self._per_run, self._streams)
-            except ENGINE_ERRORS as error:
-                log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))
-            except ModelError as error:
-                log.info("%s; %s runs in the model for any shape", error, key)
-            else:
-                # Replaced as a whole: lanes read it meanwhile.
-                self._compiled = {**self._compiled, key: compiled}
+        if key in self._chosen and not self._chosen <= self._buckets.tried:
+            # Replaced as a whole: lanes read it meanwhile.
+            with signal_stack_kept():
+                self._buckets = self._buckets_of(self._chosen)
+            give_back_freed()  # compiling goes by way of copies
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], *, exclusive: bool
@@ -137,18 +135,19 @@ class OpenVinoGraph(Graph):
         """Run once; see `Graph.run`."""
         self._check(inputs)
         with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
-            compiled = session
-            if session is self._narrow and self._compiled:
-                key = shapes_key(shapes_of(inputs))
-                compiled = self._compiled.get(key, session)
+            buckets, body = self._buckets, None
+            if session is self._narrow and buckets.bodies:
+                body = buckets.bodies.get(shapes_key(shapes_of(inputs)))
+            compiled = session if body is None else buckets.compiled
+            first = () if body is None else (np.array(body, np.int32),)
             try:
                 try:
-                    return self._run(compiled, inputs, outputs)
+                    return self._run(compiled, first, inputs, outputs)
                 except ENGINE_ERRORS:
                     if not outputs:
                         raise
                 # Either a place is too small for the result, or the run would fail anyway.
-                return self._run(compiled, inputs, {})
+                return self._run(compiled, first, inputs, {})
             except ENGINE_ERRORS as error:
                 raise failure(RuntimeError(cause(error)), str(self._path)) from error
 
@@ -156,7 +155,7 @@ class OpenVinoGraph(Graph):
         """Free all compiled models."""
         with signal_stack_kept():
             self._threads.close()
-            self._compiled = {}
+            self._buckets = _Buckets()
             del self._narrow, self._model, self._angles
 
     def _cut(self) -> ComputedAngles | None:
@@ -183,9 +182,35 @@ class OpenVinoGraph(Graph):
             raise ModelError(f"{self._path}: OpenVINO cannot compile it: {cause(error)}") from error
 
     def _affordable(self) -> int:
+        """Return how many buckets may have a body: states of the model's own are not in any."""
         weights = sum(file.stat().st_size for file in model_files(self._path))
-        fitting = int(host_memory().free_bytes * MEMORY_SHARE) // max(1, weights)
-        return min(MOST_MODELS, fitting)
+        fits = weights <= host_memory().free_bytes * MEMORY_SHARE
+        return MOST_BODIES if fits and not self._model.get_variables() else 0
+
+    def _buckets_of(self, chosen: frozenset[ShapesKey]) -> _Buckets:
+        """Compile bodies for buckets; those that cannot be run in the model for any shape."""
+        made: dict[ShapesKey, Any] = {}
+        for key in sorted(chosen):
+            shapes = dict(key)
+            zeros = {
+                spec.name: np.zeros(shapes[spec.name], spec.dtype.numpy)
+                for spec in self.signature.inputs
+            }
+            try:
+                made[key] = fixed(self._model, [array.shape for array in self._given(zeros)])
+            except ENGINE_ERRORS as error:
+                log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))
+        compiled = None
+        if made:
+            try:
+                compiled = self._compile(
+                    by_shape(list(made.values())), self._per_run, self._streams
+                )
+            except ModelError as error:
+                log.info("%s; its buckets run in the model for any shape", error)
+                made = {}
+        bodies = {key: place for place, key in enumerate(made)}
+        return _Buckets(tried=chosen, compiled=compiled, bodies=bodies)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
@@ -208,14 +233,21 @@ class OpenVinoGraph(Graph):
         return own if self._angles is None else [*own, *self._angles.of(own)]
 
     def _run(
-        self, compiled: Any, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+        self,
+        compiled: Any,
+        first: Sequence[Array],
+        inputs: Mapping[str, Array],
+        outputs: Mapping[str, Array],
     ) -> dict[str, Array]:
+        """Run a compiled model once; `first` is what it takes before the graph's own inputs."""
         request = compiled.create_infer_request()
         given = self._given(inputs)  # kept meanwhile
         kinds = [ELEMENTS[spec.dtype.name] for spec in self.signature.inputs]
         angles = [openvino.Type.f32] * (len(given) - len(kinds))
+        for index, array in enumerate(first):
+            request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
         for index, (array, kind) in enumerate(zip(given, [*kinds, *angles], strict=True)):
-            request.set_input_tensor(index, shared(array, kind))
+            request.set_input_tensor(len(first) + index, shared(array, kind))
         places: dict[int, tuple[Array | None, Any]] = {}
         for index, spec in enumerate(self.signature.outputs):
             if index not in self._passed:
@@ -229,6 +261,21 @@ class OpenVinoGraph(Graph):
             else settled(given[self._passed[index]], outputs.get(spec.name), lasting=False)
             for index, spec in enumerate(self.signature.outputs)
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Buckets:
+    """What is compiled for single buckets.
+
+    Attributes:
+        tried: the buckets that it was compiled for, as far as that went.
+        compiled: a model that `by_shape` made; None where there are none.
+        bodies: which of its bodies a bucket has.
+    """
+
+    tried: frozenset[ShapesKey] = frozenset()
+    compiled: Any = None
+    bodies: Mapping[ShapesKey, int] = field(default_factory=dict)
 
 
 def _check_input(spec: TensorSpec, array: Array) -> None:

@@ -1,0 +1,88 @@
+"""One model with a body for each of several shapes: compiled together, they share their weights.
+
+A compiled model packs weights for itself, however many others were made of the same constants; all
+graphs within one take them from a store that they share (OpenVINO 2026.4). So bodies stand in the
+branches of operators `If`, a tree of them, each behind a reshape to its own sizes. On the way down
+only a model's inputs and outputs are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import openvino
+from openvino import Type, opset13
+
+from ge_backend.tensors import Shape
+
+__all__ = ["by_shape", "fixed"]
+
+
+def fixed(model: Any, sizes: Sequence[Shape]) -> Any:
+    """Return a copy of a model, on the same constants, whose inputs are of these shapes.
+
+    Raises:
+        RuntimeError: or another one of `ENGINE_ERRORS`: it does not take them.
+    """
+    made = model.clone()
+    made.reshape({at: openvino.PartialShape(list(shape)) for at, shape in enumerate(sizes)})
+    return made
+
+
+def by_shape(bodies: Sequence[Any]) -> Any:
+    """Return a model that computes what one of these does; they are used up.
+
+    Args:
+        bodies: one or more, of the same inputs and outputs, as `fixed` returns them.
+
+    Returns:
+        Its first input, an INT32 of no axes, says which by its place; the others are the bodies',
+        with free sizes. Outputs are in the bodies' order.
+    """
+    which, given, results = _choice(bodies, 0, len(bodies))
+    return openvino.Model([opset13.result(result) for result in results], [which, *given])
+
+
+def _choice(bodies: Sequence[Any], first: int, end: int) -> tuple[Any, list[Any], list[Any]]:
+    """Return parameters and outputs that compute one of the bodies from `first` to before `end`."""
+    which = opset13.parameter([], Type.i32)
+    if end - first == 1:
+        return which, *_freed(bodies[first])
+    middle = (first + end) // 2
+    below = opset13.less(which, opset13.constant(np.int32(middle)))
+    operator = opset13.if_op(below.output(0))
+    branches = [_branch(bodies, first, middle), _branch(bodies, middle, end)]
+    operator.set_then_body(branches[0])
+    operator.set_else_body(branches[1])
+    firsts, seconds = (branch.get_parameters() for branch in branches)
+    given = [
+        opset13.parameter(inner.get_partial_shape(), inner.get_element_type())
+        for inner in firsts[1:]
+    ]
+    for outer, one, other in zip((which, *given), firsts, seconds, strict=True):
+        operator.set_input(outer.output(0), one, other)
+    pairs = zip(branches[0].get_results(), branches[1].get_results(), strict=True)
+    return which, given, [operator.set_output(one, other) for one, other in pairs]
+
+
+def _branch(bodies: Sequence[Any], first: int, end: int) -> Any:
+    which, given, results = _choice(bodies, first, end)
+    return openvino.Model([opset13.result(result) for result in results], [which, *given])
+
+
+def _freed(body: Any) -> tuple[list[Any], list[Any]]:
+    """Return parameters of free sizes in place of a body's, and its outputs.
+
+    An `If` gives the sizes of what it is given to its branches, so each fixes them itself.
+    """
+    given = []
+    for own in body.get_parameters():
+        shape = own.get_output_shape(0)
+        free = opset13.parameter(openvino.PartialShape([-1] * len(shape)), own.get_element_type())
+        sized = opset13.reshape(free, np.array([*shape], np.int64), special_zero=False)
+        for reader in own.output(0).get_target_inputs():
+            reader.replace_source_output(sized.output(0))
+        given.append(free)
+    return given, [result.input_value(0) for result in body.get_results()]

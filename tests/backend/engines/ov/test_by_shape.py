@@ -1,0 +1,65 @@
+"""Bodies for several shapes in one model: each computes its own, on weights that they share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+openvino = pytest.importorskip("openvino")
+
+from openvino import Type, opset13  # noqa: E402
+
+from ge_backend.engines.ov.by_shape import by_shape, fixed  # noqa: E402
+from ge_backend.engines.ov.model import ENGINE_ERRORS, compile_for_cpu  # noqa: E402
+
+WIDTH = 1024
+WEIGHTS = np.random.default_rng(0).standard_normal((4 * WIDTH, WIDTH)).astype(np.float32) / WIDTH
+BODIES = 12
+
+
+def layers(weights=WEIGHTS):
+    """Return a model: rows, and numbers that are added to them -> their product, and both added."""
+    rows = opset13.parameter([-1, weights.shape[1]], Type.f32)
+    more = opset13.parameter([-1, 1], Type.f32)
+    both = opset13.add(rows, more)
+    product = opset13.matmul(both, opset13.constant(weights), False, True)
+    return openvino.Model([opset13.result(product), opset13.result(both)], [rows, more])
+
+
+def held():
+    """Return the bytes of this process that are nobody else's, or its part of them."""
+    text = Path("/proc/self/smaps_rollup").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("Pss:"))
+    return 1024 * int(line.split()[1])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_each_body_computes_its_own_shape(count):
+    """Whichever of them is asked for, in any order."""
+    model = layers(WEIGHTS[:16])
+    made = by_shape([fixed(model, [(n + 1, WIDTH), (n + 1, 1)]) for n in range(count)])
+    compiled = compile_for_cpu(made, precision="f32", threads=1)
+    for place in [*range(count), *reversed(range(count))]:
+        rows = np.random.default_rng(place).standard_normal((place + 1, WIDTH)).astype(np.float32)
+        more = np.full((place + 1, 1), place, np.float32)
+        product, both = compiled([np.array(place, np.int32), rows, more]).values()
+        np.testing.assert_allclose(product, (rows + more) @ WEIGHTS[:16].T, atol=1e-4)
+        np.testing.assert_allclose(both, rows + more, atol=1e-6)
+
+
+def test_a_shape_that_a_model_does_not_take_is_refused():
+    """Before anything is compiled."""
+    with pytest.raises(ENGINE_ERRORS):
+        fixed(layers(WEIGHTS[:16]), [(1, WIDTH + 1), (1, 1)])
+
+
+def test_bodies_share_their_weights():
+    """A dozen takes the memory of few copies; compiled for themselves they would take a dozen."""
+    model = layers()
+    before = held()
+    bodies = [fixed(model, [(n + 1, WIDTH), (n + 1, 1)]) for n in range(BODIES)]
+    compiled = compile_for_cpu(by_shape(bodies), precision="f32", threads=1)
+    for place in range(BODIES):
+        rows, more = np.ones((place + 1, WIDTH), np.float32), np.ones((place + 1, 1), np.float32)
+        compiled([np.array(place, np.int32), rows, more])
+    assert held() - before < 4 * WEIGHTS.nbytes
