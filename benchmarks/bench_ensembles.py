@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 import tritonclient.http as httpclient
 
-from benchmarks.client import BenchmarkError
 from benchmarks.harness import cpu
+from benchmarks.harness.client import BenchmarkError
 from benchmarks.harness.report import machine
 from benchmarks.photo_models import ENSEMBLE, NETWORK, PREPROCESS, photos, write_repository
 from ge_backend.device.base import Graph, GraphSource, open_device

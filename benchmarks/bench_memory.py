@@ -24,11 +24,10 @@ from rich.console import Console
 from tritonclient import grpc
 
 from benchmarks.harness.memory import MemoryWatch
-from benchmarks.harness.report import machine
+from benchmarks.harness.report import ROOT, machine
 from benchmarks.memory_report import Measured, by_role, markdown, plot
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.rivals.forward import ENGINES, Rows
-from benchmarks.served import CACHE
 from ge_tools.tritonserver.installation import find_server
 from ge_tools.tritonserver.options import ServerOptions
 from ge_tools.tritonserver.server import TritonServer
@@ -82,7 +81,7 @@ def main() -> None:
     found: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         model = Path(temporary) / ENGINES[ENGINE]
-        shutil.copyfile(prepare(CACHE, Console(stderr=True)).onnx, model)
+        shutil.copyfile(prepare(ROOT / ".cache" / "encoder", Console(stderr=True)).onnx, model)
         for what, models, instances in cases:
             for system in SYSTEMS:
                 found.append(_measure(system, what, models, instances, model))

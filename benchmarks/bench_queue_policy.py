@@ -27,7 +27,6 @@ from tritonclient.grpc import service_pb2
 from benchmarks.harness.figures import percentile
 from benchmarks.harness.report import machine
 from benchmarks.pbtxt import parameter_lines
-from benchmarks.protocol import GRPC_METHOD
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = [
@@ -41,6 +40,7 @@ __all__ = [
     "write_repository",
 ]
 
+GRPC_METHOD = "/inference.GRPCInferenceService/ModelInfer"
 # An answer that took so long came of a batch that began late, not of one that was long.
 LATE_MS = 250.0
 CONFIG = """\

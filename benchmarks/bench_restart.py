@@ -25,13 +25,13 @@ from demo.encoder import Encoder, prepare
 from rich.console import Console
 
 from benchmarks.bench_start import CACHE
+from benchmarks.encoder.systems import Served, write_repository
 from benchmarks.harness.report import machine
-from benchmarks.systems import System, write_repository
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["Pause", "lines", "main"]
 
-ENGINES = ("onnx", "torch")
+FILES = {"onnx": "model.onnx", "torch": "model.pt2"}
 ENTRY = "ge_backend.executor.process.main"
 SPARES = ("off", "on")
 AFTER_S, WITHIN_S = 1.0, 120.0
@@ -74,8 +74,8 @@ def lines(pauses: Sequence[Pause]) -> list[str]:
 
 def _pauses(folder: Path, encoder: Encoder, engine: str, spare: str) -> Iterator[Pause]:
     """Serve the encoder, and kill its executor twice; the second time a used spare was replaced."""
-    files = {"model.onnx": encoder.onnx, "model.pt2": encoder.program}
-    write_repository(folder / "models", (System(name="ge", instances=1),), engine, files)
+    files = dict(zip(FILES.values(), (encoder.onnx, encoder.program), strict=True))
+    write_repository(folder / "models", [Served(name="ge", file=FILES[engine])], files)
     environment = {"GE_SPARE": spare, "GE_CACHE_DIR": "off", "GE_WARMUP": "off"}
     options = ServerOptions(
         repositories=(folder / "models",), log_file=folder / "log", environment=environment
@@ -129,7 +129,7 @@ def _longest(address: str, executor: int) -> float:
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_restart", description=__doc__)
-    parser.add_argument("--engine", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--engine", nargs="+", choices=tuple(FILES), default=list(FILES))
     parser.add_argument("--rounds", type=int, default=1, help="each kills twice with and without")
     return parser.parse_args(arguments)
 

@@ -2,7 +2,8 @@
 
 Cold: no costs are kept from an earlier start. Warm: the same once more. Beside it plain Python
 models of Triton's Python backend that load the same files and do nothing else. After READY the
-encoder is asked once, and what that takes is shown as well. Settled: all buckets have a cost; how
+encoder is asked once, and what that takes is shown as well. `--before COMMIT` starts an earlier
+tree's servers between. Settled: all buckets have a cost; how
 many were measured until then is counted in the server's log, and is none in a warm start.
 """
 
@@ -16,21 +17,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import tritonclient.grpc as grpcclient
 from demo.encoder import prepare
 from rich.console import Console
 
-from benchmarks.harness.report import machine
-from benchmarks.systems import System, write_repository
-from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from benchmarks.encoder.systems import ONNX_FILE, Served, write_repository
+from benchmarks.harness.report import ROOT, machine
+from benchmarks.harness.requests import asked, connect, http_request
+from benchmarks.harness.servers import checked_out, serve_tree
 
 __all__ = ["CACHE", "Start", "lines", "main", "num_measured", "write_plain"]
 
-ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "encoder"
 SETTLES_WITHIN_S = 120.0
 CONFIG = 'backend: "python"\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
@@ -75,10 +76,13 @@ def main() -> None:
     """Start servers one after the other and print the table."""
     options = _parse(sys.argv[1:])
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
-        folder = Path(temporary)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ge-bench-")))
         _write(folder)
-        starts = [start for _ in range(options.rounds) for start in _starts(folder)]
+        trees = {"ge": ROOT}
+        if options.before:
+            trees["before"] = stack.enter_context(checked_out(options.before))
+        starts = [start for _ in range(options.rounds) for start in _starts(folder, trees)]
     print("\n".join(lines(starts)))
 
 
@@ -118,56 +122,58 @@ def write_plain(models: Path, into: Path) -> None:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1, help="the fastest start of each counts")
+    parser.add_argument("--before", metavar="COMMIT", help="starts of that commit's tree, too")
     return parser.parse_args(arguments)
 
 
 def _write(folder: Path) -> None:
     """Write `one` and `all`, and what is beside them in plain Python."""
     encoder = prepare(CACHE, Console(stderr=True))
-    ours = System(name="ge", instances=1)
-    write_repository(folder / "one", (ours,), "onnx", {"model.onnx": encoder.onnx})
+    ours = Served(name="ge", file=ONNX_FILE)
+    write_repository(folder / "one", [ours], {ONNX_FILE: encoder.onnx})
     make = [sys.executable, str(ROOT / "model_repository" / "make.py"), "--into"]
     subprocess.run([*make, str(folder / "all")], check=True, stdout=subprocess.DEVNULL)
     for name in ("one", "all"):
         write_plain(folder / name, folder / f"{name}_plain")
 
 
-def _starts(folder: Path) -> Iterator[Start]:
+def _starts(folder: Path, trees: Mapping[str, Path]) -> Iterator[Start]:
     for name, models in (("one", ONE), ("all", ALL)):
         for way in ("background", "on"):
-            cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
-            environment = {"GE_CACHE_DIR": str(cache), "GE_WARMUP": way}
-            for warm in (False, True):
-                start = Start(models=models, way=f"ge, `warmup: {way}`", warm=warm, ready_s=0.0)
-                yield _started(start, folder / name, environment)
+            for side, tree in trees.items():
+                cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
+                environment = {"GE_CACHE_DIR": str(cache), "GE_WARMUP": way}
+                for warm in (False, True):
+                    start = Start(
+                        models=models, way=f"{side}, `warmup: {way}`", warm=warm, ready_s=0.0
+                    )
+                    yield _started(start, tree, folder / name, environment)
         plain = Start(models=models, way="plain Python models", warm=False, ready_s=0.0)
-        yield _started(plain, folder / f"{name}_plain", {})
+        yield _started(plain, ROOT, folder / f"{name}_plain", {})
 
 
-def _started(start: Start, repository: Path, environment: Mapping[str, str]) -> Start:
+def _started(start: Start, tree: Path, repository: Path, environment: Mapping[str, str]) -> Start:
     """Start a server, wait until its buckets are measured where it has some, and return the times.
 
     So the next start finds their costs.
     """
-    log = repository.parent / "server.log"
-    log.unlink(missing_ok=True)
-    options = ServerOptions(repositories=(repository,), log_file=log, environment=environment)
     begin = time.monotonic()
-    with TritonServer(find_server(), options) as server:
+    with serve_tree(tree, repository, environment) as server:
         ready_s = time.monotonic() - begin
         print(f"  {repository.name}: ready after {ready_s:.1f} s", file=sys.stderr, flush=True)
         if not environment:
             return replace(start, ready_s=ready_s)
-        answer_s = _ask(server.grpc) if (repository / "ge").is_dir() else None
-        while not _measured(log) and time.monotonic() < begin + SETTLES_WITHIN_S:
+        answer_s = _ask(server.http) if (repository / "ge").is_dir() else None
+        while not _measured(server.log) and time.monotonic() < begin + SETTLES_WITHIN_S:
             time.sleep(0.2)
         settled_s = time.monotonic() - begin
+        text = server.log.read_text(errors="replace")
     return replace(
         start,
         ready_s=ready_s,
         answer_s=answer_s,
         settled_s=settled_s,
-        measured=num_measured(log.read_text(errors="replace")),
+        measured=num_measured(text),
     )
 
 
@@ -183,11 +189,10 @@ def _measured(log: Path) -> bool:
 
 
 def _ask(address: str) -> float:
-    ids = grpcclient.InferInput("input_ids", [1, 24], "INT64")
-    ids.set_data_from_numpy(np.full((1, 24), 7))
+    request = http_request("ge", {"input_ids": np.full((1, 24), 7)})
     begin = time.monotonic()
-    with grpcclient.InferenceServerClient(address) as client:
-        client.infer("ge", [ids])
+    with connect(address) as sock:
+        asked(sock, request)
     return time.monotonic() - begin
 
 

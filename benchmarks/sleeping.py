@@ -5,29 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
+from benchmarks.encoder.mixes import LONGEST
 
-from benchmarks.encoder.mixes import LONGEST, MIXES, draw
-from benchmarks.pool import Pool, save_pools
-from benchmarks.served import POOL_ROWS, Traffic
+__all__ = ["SLEEPS", "write_sleeping"]
 
-__all__ = ["sleeping_traffic"]
-
+SLEEPS = "model.null"
 WIDTH = 384
 ROWS = 32
 # Near what all-MiniLM-L6-v2 takes of one core; the device runs two at once.
 RUN_MS, TOKEN_MS = 1.0, 0.12
 
 
-def sleeping_traffic(mix: str, seed: int, folder: Path) -> Traffic:
-    """Write a `model.null` that answers zeros FP32 [batch, 384], and sequences for it."""
-    model = folder / "model.null"
+def write_sleeping(folder: Path) -> dict[str, Path]:
+    """Write a `model.null` that answers zeros FP32 [batch, 384]; return its path by its name."""
+    model = folder / SLEEPS
     model.write_text(json.dumps(_graph()))
-    rows = tuple(draw(MIXES[mix], POOL_ROWS, seed))
-    zeros = {0: np.zeros(WIDTH, np.float32)}
-    pools = folder / "pools.npz"
-    save_pools({mix: Pool(rows=rows, answers=zeros, tolerance=0.0)}, pools)
-    return Traffic(pools=pools, encoder={model.name: model})
+    return {SLEEPS: model}
 
 
 def _graph() -> dict[str, object]:

@@ -21,6 +21,7 @@ from benchmarks.harness.tally import Tally
 __all__ = ["ClosedLoop", "Loop", "OpenLoop"]
 
 RECEIVE_BYTES = 1 << 16
+SILENCE_S = 60.0
 
 
 @dataclass(slots=True)
@@ -67,10 +68,15 @@ class Loop:
             self._wait(min(left, self._until_due()))
 
     def drain(self) -> None:
-        """Let scripts in flight end, and close the connections: open ones hold a server."""
+        """Let scripts in flight end, and close the connections: open ones hold a server.
+
+        Raises:
+            TimeoutError: nothing was answered for a minute.
+        """
         self._sending = False
-        while len(self._idle) < len(self._flights):
-            self._wait(-1)
+        while (left := len(self._flights) - len(self._idle)) > 0:
+            if not self._wait(SILENCE_S):
+                raise TimeoutError(f"{left} requests in flight, no answer for {SILENCE_S:.0f} s")
         for flight in self._flights.values():
             flight.sock.close()
         self._poll.close()
@@ -82,9 +88,12 @@ class Loop:
         """A script has ended: what its connection does now."""
         raise NotImplementedError
 
-    def _wait(self, seconds: float) -> None:
-        for descriptor, _ in self._poll.poll(seconds):
+    def _wait(self, seconds: float) -> bool:
+        """Take what comes within so long; return whether anything came."""
+        ready = self._poll.poll(seconds)
+        for descriptor, _ in ready:
             self._receive(self._flights[descriptor])
+        return bool(ready)
 
     def _open(self) -> _Flight:
         sock = connect(self._address)

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from benchmarks.harness.client import BenchmarkError, LoadProcess
+from benchmarks.harness.connections import ClosedLoop
 from benchmarks.harness.generator import Order, measure
 from benchmarks.harness.pool import Pool, load_pools, save_pools
 from benchmarks.harness.requests import http_request
@@ -32,7 +33,10 @@ def server():
         def log_message(self, *_):
             """Say nothing."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+    class Server(http.server.ThreadingHTTPServer):
+        request_queue_size = 1024  # with the default of 5 the kernel drops connections in a burst
+
+    with Server(("127.0.0.1", 0), Handler) as found:
         found.seen, found.answer = [], http_answer(ANSWER)
         threading.Thread(target=found.serve_forever, daemon=True).start()
         yield found
@@ -85,6 +89,17 @@ def test_an_open_loop_does_not_wait_for_answers(server):
     """With 5 ms a request and one connection there would be 200 a second at most."""
     report = measure(order(server, in_flight=0, rate=500.0, measure_s=0.5), pool())
     assert report.per_s > 250
+
+
+def test_a_server_that_says_nothing_is_named(server, monkeypatch):
+    """Rather than waited for without an end."""
+    monkeypatch.setattr("benchmarks.harness.connections.SILENCE_S", 0.2)
+    loop = ClosedLoop(f"127.0.0.1:{server.server_port}", pool(), 0, 2)
+    loop.run(0.05)
+    server.answer = b""
+    loop.run(0.05)
+    with pytest.raises(TimeoutError, match="2 requests in flight, no answer"):
+        loop.drain()
 
 
 def test_a_wrong_answer_is_an_error(server):

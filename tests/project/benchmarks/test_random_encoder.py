@@ -7,8 +7,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("onnxruntime")
 
 from benchmarks import random_encoder  # noqa: E402
+from benchmarks.encoder.systems import CHECKPOINT  # noqa: E402
 from benchmarks.rivals.forward import ENGINES, load_forward, pad  # noqa: E402
-from benchmarks.systems import CHECKPOINT  # noqa: E402
 
 from ge_backend.model.files.encoder_folder import read_encoder_folder  # noqa: E402
 
