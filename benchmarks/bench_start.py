@@ -40,6 +40,7 @@ input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
 """
 ONE, ALL = "one encoder, ONNX Runtime", "all of model_repository"
+MODELS = {"one": ONE, "all": ALL}
 HEADER = (
     "served",
     *("ready, cold", "ready, warm"),
@@ -82,7 +83,12 @@ def main() -> None:
         trees = {"ge": ROOT}
         if options.before:
             trees["before"] = stack.enter_context(checked_out(options.before))
-        starts = [start for _ in range(options.rounds) for start in _starts(folder, trees)]
+        starts = [
+            start
+            for _ in range(options.rounds)
+            for name in options.models
+            for start in _starts(folder, name, trees)
+        ]
     print("\n".join(lines(starts)))
 
 
@@ -122,6 +128,7 @@ def write_plain(models: Path, into: Path) -> None:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1, help="the fastest start of each counts")
+    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=list(MODELS))
     parser.add_argument("--before", metavar="COMMIT", help="starts of that commit's tree, too")
     return parser.parse_args(arguments)
 
@@ -133,23 +140,21 @@ def _write(folder: Path) -> None:
     write_repository(folder / "one", [ours], {ONNX_FILE: encoder.onnx})
     make = [sys.executable, str(ROOT / "model_repository" / "make.py"), "--into"]
     subprocess.run([*make, str(folder / "all")], check=True, stdout=subprocess.DEVNULL)
-    for name in ("one", "all"):
+    for name in MODELS:
         write_plain(folder / name, folder / f"{name}_plain")
 
 
-def _starts(folder: Path, trees: Mapping[str, Path]) -> Iterator[Start]:
-    for name, models in (("one", ONE), ("all", ALL)):
-        for way in ("background", "on"):
-            for side, tree in trees.items():
-                cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
-                environment = {"GE_CACHE_DIR": str(cache), "GE_WARMUP": way}
-                for warm in (False, True):
-                    start = Start(
-                        models=models, way=f"{side}, `warmup: {way}`", warm=warm, ready_s=0.0
-                    )
-                    yield _started(start, tree, folder / name, environment)
-        plain = Start(models=models, way="plain Python models", warm=False, ready_s=0.0)
-        yield _started(plain, ROOT, folder / f"{name}_plain", {})
+def _starts(folder: Path, name: str, trees: Mapping[str, Path]) -> Iterator[Start]:
+    models = MODELS[name]
+    for way in ("background", "on"):
+        for side, tree in trees.items():
+            cache = Path(tempfile.mkdtemp(prefix="cache-", dir=folder))
+            environment = {"GE_CACHE_DIR": str(cache), "GE_WARMUP": way}
+            for warm in (False, True):
+                start = Start(models=models, way=f"{side}, `warmup: {way}`", warm=warm, ready_s=0.0)
+                yield _started(start, tree, folder / name, environment)
+    plain = Start(models=models, way="plain Python models", warm=False, ready_s=0.0)
+    yield _started(plain, ROOT, folder / f"{name}_plain", {})
 
 
 def _started(start: Start, tree: Path, repository: Path, environment: Mapping[str, str]) -> Start:
