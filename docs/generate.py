@@ -50,7 +50,7 @@ no `instance_group`: Triton starts one instance, and on a machine with NVIDIA GP
 them, by its documentation (not seen here). Instances are stubs; where the model runs is said by
 `device` alone, so write `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances
 answer more where several requests are in flight, up to 1.5 times as many with 8
-([measured](decisions/0014-the-stub-plans-for-now.md)).
+([measured](decisions.md#0014-the-stub-plans-and-steps-inline-the-sender-runs)).
 
 What is [tested of a model before it is served](tested.md#samples) is tested on real requests, too,
 where its folder has some: files `samples/*.npz`, an array for each input, or `model_warmup` with

@@ -43,7 +43,7 @@ from .language_steps import decoding_batch, step_clock
 __all__ = ["Held", "Row", "lines", "logprobs", "main"]
 
 CACHE = ROOT / ".cache" / "chat_model"
-TEXTS = ROOT / "docs" / "decisions"
+TEXT = ROOT / "docs" / "decisions.md"
 CACHED = 320
 ROWS = (1, 8)
 EIGHT_BIT_ROWS = (1, 2, 4, 8, 32)
@@ -88,7 +88,7 @@ def main() -> None:
     given = parser.parse_args()
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     folder = prepare(CACHE, Console(stderr=True))
-    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(TEXTS.glob("*.md")))
+    text = TEXT.read_text(encoding="utf-8")
     ids = open_tokenizer(folder / "tokenizer.json").encode(text)[: given.windows * WINDOW]
     nbytes = {held: _in_its_own_process(folder, held) for held in HELD}
     with contextlib.ExitStack() as closing:

@@ -1,4 +1,4 @@
-"""What decision records say of the code holds for it."""
+"""What the page of decisions says of the code holds for it."""
 
 import ast
 import re
@@ -6,7 +6,8 @@ import re
 from builders.pages import ROOT
 from builders.roots import shown, sources
 
-BOUNDARIES = (ROOT / "docs" / "decisions" / "0005-errors-at-process-boundaries.md").read_text()
+PAGE = (ROOT / "docs" / "decisions.md").read_text()
+BOUNDARIES = PAGE.partition("\n## 0005 ")[2].partition("\n## ")[0]
 
 
 def handlers(name):
