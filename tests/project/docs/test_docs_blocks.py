@@ -23,6 +23,11 @@ from ge_backend.model.config.settings import (
 SHOWN = {
     ("README.md", "tritonclient ──"): "a drawing",
     ("README.md", "a batch:"): "a drawing",
+    ("docs/architecture.md", "stub: Triton's thread"): "a drawing",
+    ("docs/architecture.md", "inline: Triton's thread"): "a drawing",
+    ("docs/architecture.md", "sequence: Triton's thread"): "a drawing",
+    ("docs/architecture.md", "fused: Triton's thread"): "a drawing",
+    ("docs/architecture.md", "text: Triton's thread"): "a drawing",
     ("docs/buckets.md", "ge-backend buckets: note:"): "what is printed",
     ("docs/buckets.md", "warm-up 3/9"): "a line of the log",
     ("docs/buckets.md", "# many short"): "a bucket file, read by test_buckets.py",
