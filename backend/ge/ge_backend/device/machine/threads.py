@@ -1,9 +1,10 @@
-"""Whether a run takes one thread or all cores: by how alone runs are, and by what they then take.
+"""Whether a run takes one thread or all cores: alone it takes all, unless one is seen to be faster.
 
 A run on all cores is shorter, and takes them from whatever comes while it runs: the next run, the
-server, the client. So runs are wide only where nothing else has run or waited for a while. Which of
-the two is faster then is found out by the runs themselves, size by size, and not at warm-up, where
-comparing took as long as all the rest of a cold start. Where one size gains, larger ones do, too.
+server, the client. So runs are wide only where nothing else has run or waited for a while. There
+wide is the rule. A graph of small operators may take as long on one thread, or less: so now and
+then a few runs of about one size are of the other kind, and the least times of both are compared,
+since what others do can only lengthen a run.
 """
 
 from __future__ import annotations
@@ -30,20 +31,14 @@ log = logging.getLogger(__name__)
 LONELY_S = 0.1
 # A run on all cores takes them from the client and the server on the same machine, so a small
 # gain is none.
-LEAST_GAIN = 1.15
-# So many runs of each kind decide, the best of each: what others do can only lengthen a run.
-TRIALS = 3
-REMEMBERED = 5
-# So many runs in a row are of one kind until some size has decided. The first of them does not
-# count: each kind has weights of its own, and it finds the other's in the cache.
-IN_A_ROW = 4
-# One run of so many is of the kind that lost, so that a busy moment does not decide for good. A
-# narrow run in the place of a wide one costs more than the other way round.
-NARROW_EVERY, WIDE_EVERY = 64, 32
-# After so many lonely runs of sizes that have decided, all against all cores, those are given up:
-# for so long, since another program may have had the cores, and each time for twice as long.
-PATIENCE = 64
-GIVEN_UP_S = 60.0
+LEAST_GAIN = 1.1
+# The last runs of each kind of which the shortest counts.
+REMEMBERED = 16
+# A trial is so many runs in a row of the kind that lost. The first of them finds the other kind's
+# weights in the cache and does not count.
+TRIAL = 3
+# Runs of a size between two trials: doubled with each that changes nothing, up to the larger.
+SOONEST, LATEST = 16, 1024
 # Sizes that are compared with each other, by seconds per element, differ by less than 20 %.
 SIZES_PER_OCTAVE = 4
 
@@ -63,10 +58,6 @@ class Cores:
         self._clock = clock
         self._company = clock()
 
-    def now(self) -> float:
-        """Return the time in seconds."""
-        return self._clock()
-
     def lonely(self, *, exclusive: bool) -> bool:
         """Return whether a run that begins now may use all cores; `exclusive` as in `Graph.run`."""
         now = self._clock()
@@ -75,42 +66,49 @@ class Cores:
         return now - self._company >= LONELY_S
 
 
+def _last() -> deque[float]:
+    return deque(maxlen=REMEMBERED)
+
+
 @dataclass(slots=True)
 class _Size:
-    """The last runs of about one size, seconds per element, and what they have shown.
+    """The last runs of about one size, seconds per element.
 
     Attributes:
-        gains: whether the wide ones are clearly shorter; None where there were too few of a kind.
+        wide: which kind its runs are, but for trials.
+        left: runs until the next trial begins; of a trial below 0, where -1 is its last.
+        gap: runs between the last trial and the next.
     """
 
-    runs: int = 0
-    gains: bool | None = None
-    narrow: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    wide: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    wide: bool = True
+    left: int = SOONEST
+    gap: int = SOONEST
+    times: dict[bool, deque[float]] = field(default_factory=lambda: {True: _last(), False: _last()})
+
+    def begin(self) -> tuple[bool, bool]:
+        """Return whether the next run is wide, and whether its time counts."""
+        self.left -= 1
+        if self.left < -TRIAL:
+            self._decide()
+        trying = self.left < 0
+        return self.wide != trying, not trying or self.left < -1
 
     def take(self, seconds: float, *, wide: bool) -> None:
-        """Note a run; where it turns what was known into its opposite, both kinds are tried anew.
+        """Note how long a run took."""
+        self.times[wide].append(seconds)
 
-        Of the kind that had lost there are old runs only, and those of a slow moment have to be
-        compared with each other.
-        """
-        (self.wide if wide else self.narrow).append(seconds)
-        if min(len(self.narrow), len(self.wide)) < TRIALS:
-            return
-        gains = min(self.narrow) >= min(self.wide) * LEAST_GAIN
-        if self.gains is None or self.gains == gains:
-            self.gains = gains
-            return
-        self.runs, self.gains = 0, None
-        self.narrow.clear()
-        self.wide.clear()
+    def _decide(self) -> None:
+        """End a trial: keep to the kind that is faster, and look again sooner where it changed."""
+        shortest = {kind: min(times, default=math.inf) for kind, times in self.times.items()}
+        wide = shortest[True] * LEAST_GAIN <= shortest[False]
+        self.gap = min(2 * self.gap, LATEST) if wide == self.wide else SOONEST
+        self.wide, self.left = wide, self.gap
 
 
 class ThreadChoice(Generic[_Session]):
-    """What one graph runs on: its narrow session, or, where that pays, a wide one.
+    """What one graph runs on: its narrow session, or, where a run is alone, a wide one.
 
-    The wide session is opened in the background when runs are lonely for the first time, and given
-    up where no size gains; then it is tried again, after a minute, after two, four and so on.
+    The wide session is opened in the background when runs are lonely for the first time.
 
     Args:
         cores: shared by all graphs of the device.
@@ -134,31 +132,22 @@ class ThreadChoice(Generic[_Session]):
         self._wide: _Session | None = None
         self._open_wide = open_wide if threads == 0 and cores.count > 1 else None
         self._freeing = freeing
-        self._given_up: _Session | None = None  # until the run that gave it up has let go of it
         self._sizes: dict[int, _Size] = {}
         self._lock = threading.Lock()
         self._opening: threading.Thread | None = None
-        self._given_up_until = -math.inf
-        self._given_up_s = GIVEN_UP_S
 
     @contextmanager
     def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
         """Yield what a run of so many input elements runs on, and see how long that takes."""
-        if self._given_up is not None:
-            with self._freeing():
-                self._given_up = None
         if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
-        number = _class_of(elements)
-        size = self._sizes.setdefault(number, _Size())
-        size.runs += 1
-        use_wide, counts = self._next(number, size)
+        size = self._sizes.setdefault(_class_of(elements), _Size())
+        use_wide, counts = size.begin()
         started = time.perf_counter()
         yield wide if use_wide else self._narrow
         if counts:
             size.take((time.perf_counter() - started) / max(1, elements), wide=use_wide)
-        self._judge()
 
     def close(self) -> None:
         """Let go of both sessions; one that is being opened is waited for."""
@@ -168,42 +157,19 @@ class ThreadChoice(Generic[_Session]):
         if opening is not None:
             opening.join()
         with self._freeing():
-            self._wide = self._given_up = None
+            self._wide = None
             del self._narrow
-
-    def _next(self, number: int, size: _Size) -> tuple[bool, bool]:
-        """Return whether the next run of a size is wide, and whether it says which is better."""
-        gains = self._expected(number) if size.gains is None else size.gains
-        if gains is not None:
-            return gains != (size.runs % (NARROW_EVERY if gains else WIDE_EVERY) == 0), True
-        sizes = list(self._sizes.values())
-        if any(other.gains is not None for other in sizes):
-            return size.runs % 2 == 0, True
-        row, place = divmod(sum(other.runs for other in sizes) - 1, IN_A_ROW)
-        return row % 2 == 1, place > 0
-
-    def _expected(self, number: int) -> bool | None:
-        """Return whether a size gains by what others say: where a smaller one does, it does too.
-
-        And where a larger one does not, it does not either. None: no size says so.
-        """
-        shown = [(other, size.gains) for other, size in list(self._sizes.items())]
-        if any(gains for other, gains in shown if other < number):
-            return True
-        return False if any(gains is False for other, gains in shown if other > number) else None
 
     def _ready(self) -> _Session | None:
         """Return the wide session; it is opened in the background if that was not done yet."""
         if self._wide is not None or self._open_wide is None:
             return self._wide
-        if self._cores.now() >= self._given_up_until:
-            with self._lock:
-                if self._opening is None and self._open_wide is not None:
-                    opening = threading.Thread(
-                        target=self._open, args=(self._open_wide,), name="wide", daemon=True
-                    )
-                    self._opening = opening
-                    opening.start()
+        with self._lock:
+            if self._opening is None and self._open_wide is not None:
+                self._opening = threading.Thread(
+                    target=self._open, args=(self._open_wide,), name="wide", daemon=True
+                )
+                self._opening.start()
         return self._wide
 
     def _open(self, open_wide: Callable[[], _Session]) -> None:
@@ -211,19 +177,6 @@ class ThreadChoice(Generic[_Session]):
             self._wide = open_wide()
         except GeError as error:
             log.warning("runs that are alone use one thread: %s", error)
-
-    def _judge(self) -> None:
-        """Give the wide session up for a while where no size gains."""
-        sizes = list(self._sizes.values())
-        if any(size.gains for size in sizes):  # first: what most runs find, and soon
-            return
-        if sum(size.runs for size in sizes if size.gains is not None) < PATIENCE:
-            return
-        with self._lock:
-            self._given_up, self._wide, self._opening = self._wide, None, None
-            self._given_up_until = self._cores.now() + self._given_up_s
-            self._given_up_s *= 2
-            self._sizes = {}
 
 
 def _class_of(elements: int) -> int:
