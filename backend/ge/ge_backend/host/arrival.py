@@ -23,10 +23,11 @@ class Arrival:
     @classmethod
     def of(cls, request: Any, now_ns: int, default_timeout_us: int) -> Arrival:
         """Return a request that has just come, with the client's `timeout` or a shorter default."""
-        timeouts = [us for us in (request.timeout(), default_timeout_us) if us]
-        shortest_us = min(timeouts, default=0)
-        deadline_ns = now_ns + 1000 * min(shortest_us, LONGEST_TIMEOUT_US) if shortest_us else 0
-        return cls(request, now_ns, deadline_ns)
+        own_us = request.timeout()
+        if not (own_us or default_timeout_us):
+            return cls(request, now_ns, 0)
+        shortest_us = min(us for us in (own_us, default_timeout_us) if us)
+        return cls(request, now_ns, now_ns + 1000 * min(shortest_us, LONGEST_TIMEOUT_US))
 
     @property
     def time_said(self) -> str:

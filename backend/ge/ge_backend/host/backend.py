@@ -121,7 +121,8 @@ class Backend:
                 request = arrivals[index].request
                 response, error = self._written(arrivals[index], reply)
                 if self._steps is not None:
-                    self._steps.settle(index, replace(reply, error=error))
+                    settled = reply if error is reply.error else replace(reply, error=error)
+                    self._steps.settle(index, settled)
                 early = len(open_) > 1 or math.isinf(reply.remaining_ns)
                 early = early and reply.remaining_ns > EARLY_REPLY_NS
                 responses[index] = self._answer(request, response, early=early)

@@ -55,10 +55,10 @@ class Steps:
     def end_batch(self) -> None:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
-        news = self._sequencer.events - self._told
-        for event, count in news.items():
-            self._recorder.add("ge_sequences_total", count, event=event)
-        self._told += news
+        if self._sequencer.events != self._told:  # most batches only go on
+            for event, count in (self._sequencer.events - self._told).items():
+                self._recorder.add("ge_sequences_total", count, event=event)
+            self._told = Counter(self._sequencer.events)
         if self._sequencer.live != self._live:
             self._live = self._sequencer.live
             self._recorder.set("ge_sequences_live", self._live)

@@ -7,7 +7,7 @@ import pytest
 
 from ge_backend.errors import InvalidRequest
 from ge_backend.model.layout.layout import InputLayout, Layout
-from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.tensors import DATA_TYPES
 
 
@@ -220,3 +220,22 @@ def test_requests_run_together_only_with_equal_values_of_what_a_run_has_one_of()
         key(8, 16)
     whole = layout_of(item("x", (-1,)), RATE, batched=False)
     assert check_request(0, {"x": zeros(3), "rate": zeros(1)}, whole).common == ()
+
+
+def test_a_step_is_the_request_with_its_slot():
+    """Whatever else is known of it, what is added later included."""
+    known = Request(
+        index=3,
+        rows=1,
+        tensors={"x": np.ones(1)},
+        sizes=(4,),
+        matched=(5,),
+        omitted=("y",),
+        deadline_ns=6,
+        cancelled=lambda: True,
+        on_device={"z": object()},
+        wanted=frozenset({"out"}),
+        common=(7,),
+    )
+    step = known.as_step(2, ((8,),), starting=True)
+    assert step == replace(known, slot=2, starting=True, states=((8,),))

@@ -59,6 +59,28 @@ class Request:
     wanted: frozenset[str] = frozenset()
     common: tuple[object, ...] = ()
 
+    def as_step(self, slot: int, states: tuple[Shape, ...], *, starting: bool) -> Request:
+        """Return it as a step of the sequence in a slot.
+
+        As `dataclasses.replace` does, which takes three times as long, for every step.
+        """
+        return Request(
+            index=self.index,
+            rows=self.rows,
+            tensors=self.tensors,
+            sizes=self.sizes,
+            matched=self.matched,
+            omitted=self.omitted,
+            deadline_ns=self.deadline_ns,
+            cancelled=self.cancelled,
+            slot=slot,
+            starting=starting,
+            states=states,
+            on_device=self.on_device,
+            wanted=self.wanted,
+            common=self.common,
+        )
+
     @property
     def key(self) -> tuple[object, ...]:
         """What requests of one sub-batch have in common: sizes, states, inputs left out, values."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull, StateLost
 from ge_backend.model.config.sequence_batching import SequenceBatching
@@ -43,8 +42,7 @@ class Sequencer:
                 "sequences of their own"
             )
         step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
-        shapes = self._shapes[step.slot]
-        return replace(request, slot=step.slot, starting=step.starting, states=shapes)
+        return request.as_step(step.slot, self._shapes[step.slot], starting=step.starting)
 
     def skip(
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
@@ -107,7 +105,7 @@ class Sequencer:
             end=end,
             now_s=now_s,
             place=self._place(index),
-            busy={taken.slot for taken in self._steps.values()},
+            busy={taken.slot for taken in self._steps.values()} if start else (),
         )
         if step.starting:
             self._shapes[step.slot] = self._initial
