@@ -129,7 +129,7 @@ def models(tmp_path_factory):
     write_model(models, "garbage", BATCHED + MEAN, b"garbage")
     write_model(models, "writer", model=b'{"model_type": "llama"}', filename="config.json")
     write_ensemble(models, "piped", ensemble(JOINED, AVERAGE, TOKENS, TOTAL))
-    write_model(models, "fused", parameters(fuse="piped"))
+    write_model(models, "fused", parameters(fuse="piped", executor="process"))
     masked = ensemble(MASKED, outputs=("sum",)).replace(
         "] output", ', { name: "MASK" data_type: TYPE_INT64 dims: [ -1 ] optional: true } ] output'
     )

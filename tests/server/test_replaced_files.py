@@ -17,7 +17,7 @@ CONFIG = f"""
 max_batch_size: 8
 input [ {{ name: "ids" data_type: TYPE_INT64 {RAGGED} }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ -1, {WIDTH} ] }} ]
-""" + parameters(buckets__rows="1", buckets__sequence="4")
+""" + parameters(buckets__rows="1", buckets__sequence="4", executor="process")
 
 
 @pytest.fixture(scope="module")

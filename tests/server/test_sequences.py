@@ -113,6 +113,7 @@ def models(tmp_path_factory):
         models, "alone", f"max_batch_size: 1 {VALUE} {batching('direct {}')}", accumulator()
     )
     starting = batching("direct {}", state=from_file("ten"))
+    starting += parameters(executor="process")
     write_model(models, "from_file", f"max_batch_size: 2 {VALUE} {starting}", accumulator())
     (models / "from_file" / "initial_state").mkdir()
     (models / "from_file" / "initial_state" / "ten").write_bytes(np.float32(10).tobytes())
@@ -150,7 +151,7 @@ def models(tmp_path_factory):
     write_model(models, "iterative", f"max_batch_size: 2 {VALUE} {bad}", accumulator())
     dying = f"max_batch_size: 2 {VALUE} {batching('direct {}')} "
     write_model(models, "scripted", SCRIPTED, scripted(), "model.pt")
-    write_model(models, "dying", dying + parameters(threads="1"), accumulator())
+    write_model(models, "dying", dying + parameters(threads="1", executor="process"), accumulator())
     return models
 
 

@@ -352,7 +352,7 @@ def test_killed_executor_is_replaced_under_load(client, server):
 
 def test_server_stop_leaves_nothing(tmp_path):
     """After a stop there is no process, socket or shared-memory file of the server."""
-    write_model(tmp_path, "mean", MEAN, masked_mean())
+    write_model(tmp_path, "mean", MEAN + parameters(executor="process"), masked_mean())
     with TritonServer(find_server(), ServerOptions(repositories=(tmp_path,))) as server:
         with grpcclient.InferenceServerClient(server.grpc) as client:
             client.infer("mean", tensors(ids=np.zeros((1, 3), np.int64)))

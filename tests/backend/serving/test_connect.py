@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from ge_backend.errors import ModelError
-from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.config.model import MachineConfig, ModelConfig
 from ge_backend.serving import connect
-from ge_backend.serving.connect import open_fleet, source_of
+from ge_backend.serving.connect import executor_of, open_fleet, runs_inline, source_of
 
 
 @pytest.mark.parametrize(("name", "told"), [("model.pt", ["x"]), ("model.pt2", [])])
@@ -82,3 +82,50 @@ def test_where_no_thread_is_left_for_a_device_the_others_are_left(opened, monkey
     with pytest.raises(RuntimeError, match="new thread"):
         opened.fleet()
     assert (set(opened.devices), opened.left) == (set(DEVICES), [])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "groups", "environment", "inline"),
+    [
+        ({}, {}, {}, True),
+        ({"executor": "process"}, {}, {}, False),
+        ({}, {}, {"GE_EXECUTOR": "process"}, False),
+        ({}, {"instance_group": [{"count": 2}]}, {}, False),
+        ({"executor": "inline"}, {"instance_group": [{"count": 2}]}, {}, True),
+        ({"device": "null"}, {}, {}, False),
+        ({"device": "null", "executor": "inline"}, {}, {}, True),
+        ({"lanes": "2"}, {}, {}, False),
+        ({"priority": "1"}, {}, {}, False),
+        ({}, {}, {"GE_WORKSPACE_POOL": "1GiB"}, False),
+        ({}, {}, {"GE_WORKSPACE_POOL": "npu:0=1GiB"}, True),
+        ({}, {}, {"GE_EXECUTOR_MEMORY": "1GiB"}, False),
+    ],
+)
+def test_a_model_that_shares_nothing_runs_in_its_instance(
+    tmp_path, parameters, groups, environment, inline
+):
+    """One instance on a CPU; what it asks of an executor that models share puts it there."""
+    given = {key: {"string_value": value} for key, value in parameters.items()}
+    config = ModelConfig.read(
+        {"name": "m", "parameters": given, **groups},
+        directory=tmp_path,
+        version="1",
+        environment=environment,
+    )
+    assert runs_inline(config, MachineConfig.read(environment, owner_pid=1)) is inline
+
+
+@pytest.mark.parametrize(
+    ("cores", "instances", "lanes"),
+    [(1, 1, 1), (2, 1, 1), (4, 1, 1), (16, 1, 4), (2, 2, 2), (2, 8, 2)],
+)
+def test_an_instance_has_few_runs_at_once(monkeypatch, tmp_path, cores, instances, lanes):
+    """Each on up to four cores; instances that share the cores have one each."""
+    monkeypatch.setattr(connect, "usable_cores", lambda: cores)
+    config = ModelConfig.read(
+        {"name": "m", "instance_group": [{"count": instances}]},
+        directory=tmp_path,
+        version="1",
+        environment={"GE_EXECUTOR": "inline"},
+    )
+    assert executor_of(config, "cpu").args[2] == lanes

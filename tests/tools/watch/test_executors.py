@@ -56,7 +56,7 @@ def test_the_executors_of_the_server_behind_an_address_are_found(url, proc, tmp_
     proc(75, "grep", *command("cpu", "me", "x"))
     found = find_executors(url)
     assert [(e.pid, e.device) for e in found] == [(71, "cpu"), (70, "npu:0")]
-    assert found[0].socket == tmp_path / "b.sock"
+    assert found[0].socket == str(tmp_path / "b.sock")
     assert found[0].owner_pid == os.getpid()
 
 
@@ -75,10 +75,10 @@ class Running:
 
     def __init__(self, folder, pid):
         self.process = ExecutorProcess(
-            pid=pid, device="null", owner_pid=os.getpid(), socket=folder / f"{pid}.sock"
+            pid=pid, device="null", owner_pid=os.getpid(), socket=str(folder / f"{pid}.sock")
         )
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.listener.bind(str(self.process.socket))
+        self.listener.bind(self.process.socket)
         self.listener.listen()
         self.executor = Executor(NullDevice(), linger_s=60.0)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -95,7 +95,7 @@ class Running:
 
     def dial(self):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock.connect(str(self.process.socket))
+        sock.connect(self.process.socket)
         return ExecutorConnection(sock)
 
     def run(self):
@@ -154,7 +154,7 @@ def test_an_executor_that_dies_keeps_what_was_fetched(start):
     watch = RunWatch("url")
     first.run()
     assert watch.look() == 1
-    watch._watched[1].connection.sock.shutdown(socket.SHUT_RDWR)
+    watch._watched[first.process.socket].connection.sock.shutdown(socket.SHUT_RDWR)
     second = start(2)
     second.run()
     assert watch.look() == 2
@@ -165,7 +165,7 @@ def test_an_executor_that_cannot_be_asked_is_noted(start):
     """Such as one of another user, or of another version."""
     executor = start(1)
     executor.process = ExecutorProcess(
-        pid=1, device="null", owner_pid=1, socket=executor.process.socket.with_name("gone")
+        pid=1, device="null", owner_pid=1, socket=f"{executor.process.socket}.gone"
     )
     watch = RunWatch("url")
     assert watch.look() == 0

@@ -1,8 +1,8 @@
 """The executors of a running server on this machine, and what they ran while somebody looks.
 
-An executor is found as a process whose owner, the server, listens at the port of the metrics. It is
-only asked what it keeps anyway (`executor/server/timeline.py`), over its own socket, which its user
-alone can open.
+An executor is found as a process, or inside a stub, whose owner, the server, listens at the port of
+the metrics. It is only asked what it keeps anyway (`executor/server/timeline.py`), over its own
+socket, where it answers its own user alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from ge_backend.errors import ExecutorLost, GeError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.host_processes import processes, words_of
+from ge_backend.executor.process.inline_address import InlineAddress
 from ge_backend.executor.protocol.messages import History, LookBack, PastRun
 
 __all__ = ["DeviceRuns", "ExecutorProcess", "RunWatch", "find_executors"]
@@ -29,12 +30,19 @@ NEWEST = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorProcess:
-    """A running executor, as its command line says."""
+    """A running executor, as its command line or its address says; a stub may have several.
+
+    Attributes:
+        pid: of its process.
+        device: what it has opened.
+        owner_pid: the server's.
+        socket: where it can be asked.
+    """
 
     pid: int
     device: str
     owner_pid: int
-    socket: Path
+    socket: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +89,14 @@ class RunWatch:
     def __init__(self, url: str) -> None:
         self.note = ""
         self._url = url
-        self._watched: dict[int, _Watched] = {}
+        self._watched: dict[str, _Watched] = {}  # by socket
         for found in find_executors(url):
             self._open(found, from_now=True)
 
     def look(self) -> int:
         """Fetch what has ended since the last look; return how many runs are known."""
         for found in find_executors(self._url):
-            if found.pid not in self._watched:
+            if found.socket not in self._watched:
                 self._open(found, from_now=False)
         for watched in self._watched.values():
             try:
@@ -114,7 +122,7 @@ class RunWatch:
     def _open(self, found: ExecutorProcess, *, from_now: bool) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            sock.connect(str(found.socket))
+            sock.connect(found.socket)
             watched = _Watched(
                 ExecutorConnection(sock), found.pid, found.device, NEWEST if from_now else 0
             )
@@ -124,7 +132,7 @@ class RunWatch:
             sock.close()
             self.note = f"the executor of {found.device} cannot be asked: {error}"
             return
-        self._watched[found.pid] = watched
+        self._watched[found.socket] = watched
 
 
 def _fetch(watched: _Watched) -> None:
@@ -153,8 +161,15 @@ def _running() -> Iterator[ExecutorProcess]:
                 pid=int(path.name),
                 device=named["device"],
                 owner_pid=int(named["owner"]),
-                socket=Path(named["socket"]),
+                socket=named["socket"],
             )
+    for inside in InlineAddress.listed():
+        yield ExecutorProcess(
+            pid=inside.pid,
+            device=inside.device,
+            owner_pid=inside.owner_pid,
+            socket=inside.socket,
+        )
 
 
 def _listening(port: int) -> Iterator[str]:

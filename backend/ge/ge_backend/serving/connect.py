@@ -25,6 +25,7 @@ from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
 from ge_backend.executor.process.launch import connect
 from ge_backend.executor.process.spare import is_wanted
+from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.model.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.model.config.engine_table import ALIASED_ENDS, SILENT_ENDS
 from ge_backend.model.config.model import MachineConfig, ModelConfig
@@ -46,6 +47,7 @@ __all__ = [
     "open_fleet",
     "open_session",
     "reference_of",
+    "runs_inline",
     "source_of",
 ]
 
@@ -54,6 +56,8 @@ log = logging.getLogger(__name__)
 ARENA_BYTES = 1 << 20
 # The engine of a model that is only looked at, before one has been chosen, is the first.
 AUTO = "auto"
+# A run of an encoder on more cores than these gains little from more.
+MOST_THREADS = 4
 # Until then a server that starts has opened its models, or most of them.
 SPARE_AFTER_S = 5.0
 # What shows a process some devices of a kind only, numbered anew.
@@ -163,10 +167,10 @@ def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[s
 
 def kept_files(config: ModelConfig, served: ServedFiles) -> KeptFiles | None:
     """Return a copy of what was loaded; an executor inside this process is never started anew."""
-    if config.executor == "inline":
-        return None
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    if runs_inline(config, machine):
+        return None
     root = kept_root(machine.runtime_dir, owner_pid)
     most = machine.kept_bytes
     return KeptFiles.of(served.place, served.files, served.stamp, root=root, most_bytes=most)
@@ -213,10 +217,9 @@ def executor_of(
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
     pool_bytes = size_of_device(machine.workspace_pool, device)
-    if config.executor == "inline":
-        return functools.partial(
-            connect_inline, device, pool_bytes, config.lanes, machine.run_timeout_s
-        )
+    if runs_inline(config, machine):
+        lanes = config.lanes or _inline_lanes(config)
+        return functools.partial(connect_inline, device, pool_bytes, lanes, machine.run_timeout_s)
     address = ExecutorAddress(
         device=device,
         directory=machine.runtime_dir,
@@ -234,6 +237,33 @@ def executor_of(
     if config.engine == VLLM:
         address = _apart(address, config, machine)
     return functools.partial(connect, address)
+
+
+def runs_inline(config: ModelConfig, machine: MachineConfig) -> bool:
+    """Whether a model's executor is in its instance's own process, said so or by itself.
+
+    By itself it is where there is nothing to share: one instance, on a CPU, that asks for nothing
+    which models have in common there.
+    """
+    if config.executor != "auto":
+        return config.executor == "inline"
+    shared = config.lanes or config.priority != NORMAL or config.engine == VLLM
+    limited = size_of_device(machine.workspace_pool, "cpu") or size_of_device(
+        machine.executor_memory, "cpu"
+    )
+    return config.placement.kind == "cpu" and config.instances == 1 and not (shared or limited)
+
+
+def _inline_lanes(config: ModelConfig) -> int:
+    """Return how many runs at once an executor has that is one instance's: on a CPU, few.
+
+    An instance has one batch at a time, and one run on all cores after another answers sooner than
+    several side by side on one core each. Beyond `MOST_THREADS` for a run there are more lanes.
+    """
+    if config.placement.kind != "cpu":
+        return 0
+    cores = usable_cores()
+    return max(min(config.instances, cores), cores // MOST_THREADS, 1)
 
 
 def _spare_after_s(machine: MachineConfig) -> float | None:

@@ -181,14 +181,14 @@ def _buffer_bytes(pipeline: Pipeline, retention: StepRetention) -> list[int]:
 def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
     """Return the steps' configurations, completed from their graphs where they say too little.
 
-    Where the fused model is to run inline, so are they.
+    Where the fused model says whether it runs inline, that is said of them, too.
     """
     steps = []
     for at in ensemble.folders:
         with _named(ensemble.dag.name, at.path.name):
             steps.append(replace(_completed(at), instances=config.instances))
-    if config.executor == "inline":
-        steps = [replace(step, executor="inline") for step in steps]
+    if config.executor != "auto":
+        steps = [replace(step, executor=config.executor) for step in steps]
     return steps
 
 

@@ -57,3 +57,15 @@ def test_threads_of_torch_spin_briefly_while_they_wait(tmp_path, monkeypatch):
         with pytest.raises(DeviceUnavailable):
             CpuDevice().load(GraphSource.of(tmp_path / "m.pt2"))
         assert os.environ["GOMP_SPINCOUNT"] == expected
+
+
+@pytest.mark.parametrize(
+    ("lanes", "asked", "threads"), [(1, 0, 7), (2, 0, 3), (7, 0, 0), (0, 0, 0), (1, 2, 2)]
+)
+def test_with_fewer_lanes_than_cores_a_run_has_its_share(monkeypatch, lanes, asked, threads):
+    """Unless the model says how many threads; 0 leaves it to the engine, which may have a choice."""
+    monkeypatch.setattr(cpu, "usable_cores", lambda: 7)
+    loaded = []
+    monkeypatch.setattr(cpu.Engines, "load", lambda _, source: loaded.append(source))
+    CpuDevice(lanes=lanes).load(GraphSource(path="m.onnx", stamp="", threads=asked))
+    assert [source.threads for source in loaded] == [threads]

@@ -1,6 +1,7 @@
 """An executor inside this process."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -21,10 +22,18 @@ from builders.null_models import (
     write_null,
 )
 from ge_backend.engines.null.device import NullDevice, NullGraph
-from ge_backend.errors import DeadlineExceeded, DeviceUnavailable, GraphFailed, OutOfMemory
+from ge_backend.errors import (
+    DeadlineExceeded,
+    DeviceUnavailable,
+    ExecutorLost,
+    GraphFailed,
+    OutOfMemory,
+)
+from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
-from ge_backend.executor.protocol.messages import Run
+from ge_backend.executor.process.inline_address import InlineAddress
+from ge_backend.executor.protocol.messages import History, Inspect, LookBack, Report, Run
 from ge_backend.executor.server import executor
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.serving.fleet.fleet import Fleet
@@ -37,7 +46,8 @@ from ge_backend.device.base import GraphSource
 from ge_backend.engines.null.device import NullGraph
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
-from ge_backend.executor.protocol.messages import Run
+from ge_backend.executor.process.inline_address import InlineAddress
+from ge_backend.executor.protocol.messages import History, Inspect, LookBack, Report, Run
 from ge_backend.serving.assumptions.comparison import run_once
 
 logging.basicConfig(level=logging.INFO)
@@ -295,3 +305,30 @@ def test_leaving_ends_what_waits(session):
     session.close()
     assert not connection._stays
     connection.close()
+
+
+def asked_at(address):
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sock.connect(address.socket)
+    return ExecutorConnection(sock)
+
+
+def ours():
+    return [address for address in InlineAddress.listed() if address.pid == os.getpid()]
+
+
+def test_it_tells_what_it_ran_as_executors_elsewhere_do(session):
+    """Whoever asks is told, and holds up nobody who leaves."""
+    asked, inputs = lone(bucket=(1, 2), real_rows=1)
+    assert session.run_here(asked, inputs).error is None
+    (address,) = ours()
+    assert (address.device, address.owner_pid) == ("null", os.getppid())
+    guest = asked_at(address)
+    history = guest.ask(LookBack(id=guest.next_id(), after=0), History)
+    assert [(run.bucket, run.real_rows) for run in history.runs] == [((1, 2), 1)]
+    assert guest.ask(Inspect(id=guest.next_id()), Report).graphs == 1
+    session.close()
+    assert ours() == []
+    with pytest.raises(ExecutorLost):
+        guest.ask(Inspect(id=guest.next_id()), Report)
+    guest.close()

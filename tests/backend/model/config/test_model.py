@@ -41,9 +41,9 @@ def machine(**environment):
 
 
 def test_an_empty_configuration_is_all_defaults():
-    """A model that says nothing is served on the CPU by an executor process, padded, warmed up."""
+    """A model that says nothing is served on the CPU, padded, warmed up."""
     config = read()
-    assert (config.device, config.executor, config.precision) == ("cpu", "process", "origin")
+    assert (config.device, config.executor, config.precision) == ("cpu", "auto", "origin")
     assert (config.warmup, config.early_reply, config.concatenate) == (True, True, False)
     assert (config.inputs, config.buckets, config.instances) == ((), {}, 1)
     assert config.directory == DIRECTORY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
 from ge_backend.device.machine.cores import usable_cores
@@ -16,9 +18,10 @@ __all__ = ["CpuDevice"]
 class CpuDevice:
     """The cores this process may use.
 
-    A run uses one thread and as many run at once as there are cores: measured on an encoder, two
-    one-thread runs side by side finish sooner than two two-thread runs one after the other. What
-    runs do that have been alone for a while is found out per graph (`ThreadChoice`).
+    Unless it is said otherwise a run uses one thread and as many run at once as there are cores:
+    measured on an encoder, two one-thread runs side by side finish sooner than two two-thread runs
+    one after the other. What runs do that have been alone for a while is found out per graph
+    (`ThreadChoice`). With fewer lanes each has its share of the cores.
 
     Args:
         lanes: how many runs may be in flight; 0 is one per usable core.
@@ -28,9 +31,9 @@ class CpuDevice:
     chip = ""
 
     def __init__(self, lanes: int = 0) -> None:
-        cores = Cores(usable_cores())
-        self._engines = Engines("cpu", cores)
-        self.lanes = lanes or cores.count
+        self._cores = Cores(usable_cores())
+        self._engines = Engines("cpu", self._cores)
+        self.lanes = lanes or self._cores.count
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CpuDevice:
@@ -51,6 +54,9 @@ class CpuDevice:
         """Load a file of one of its engines; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
         spin_briefly()
+        share = self._cores.count // self.lanes
+        if share > 1 and not source.threads:
+            source = replace(source, threads=share)
         return self._engines.load(source)
 
     def memory(self) -> MemoryInfo:

@@ -62,15 +62,14 @@ NOWHERE = OnDevice(device="cpu", index=0, inputs={}, outputs={}, hidden=frozense
 class OnnxGraph(Graph):
     """One ONNX model with one or two sessions.
 
-    The narrow session runs on the calling thread, from several threads at once. With
-    `source.threads` 0 and several cores, a wide session that uses all cores is opened when runs are
-    alone for a while; it serves those of the sizes that gain. It holds a second copy of the
-    weights, because ONNX Runtime packs them per session: 90 MB for a model of 90 MB. It is dropped
-    for a while where no size gains, and never made with `threads` 1. Its threads spin while they
-    wait for each other within a run, which is most of the gain (measured on an encoder, mean over
-    lengths, two cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they would
-    take the cores from the client and the server for a moment after each run. The narrow session
-    never spins. Where the file was changed meanwhile, there is no wide one: both would be served.
+    The narrow session runs on the calling thread, from several threads at once, or on as many as
+    `source.threads` says. With that 0 and several cores, a wide session that uses all cores is
+    opened when runs are alone for a while. It holds a second copy of the weights, because ONNX
+    Runtime packs them per session: 90 MB for a model of 90 MB. Threads of runs on all cores spin
+    while they wait for each other within a run, which is most of the gain (measured on an encoder,
+    mean over lengths, two cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they
+    would take the cores from the client and the server for a moment after each run. Where the file
+    was changed meanwhile, there is no wide session: both would be served.
 
     Strings are UTF-8: the Python API of ONNX Runtime takes and gives nothing else. Tensors are in
     host memory, and ONNX Runtime moves them where another provider computes.
@@ -82,13 +81,15 @@ class OnnxGraph(Graph):
         if source.precision != "origin":
             raise Unsupported(
                 f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
-                "file says; install OpenVINO (for bf16 and int8), or take precision origin"
+                "file says; install OpenVINO (for bf16 and int8), use a model.pt2, or take "
+                "precision origin"
             )
         self._path = source.path
         open_wide = source.unchanged(
             functools.partial(open_session, source.path, cores.count, provider, spin=True)
         )
-        narrow = open_session(source.path, source.threads or 1, provider, spin=False)
+        all_cores = 1 < cores.count <= source.threads
+        narrow = open_session(source.path, source.threads or 1, provider, spin=all_cores)
         if provider == CPU_PROVIDER:
             check_computed_as_written(Path(source.path))
         self._threads = ThreadChoice(cores, source.threads, narrow, open_wide, unused_released)

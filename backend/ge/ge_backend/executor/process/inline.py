@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -11,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.process.inline_address import InlineAddress
 
 if TYPE_CHECKING:
     from ge_backend.executor.protocol.messages import Message
@@ -50,11 +52,48 @@ def connect_inline(
     except BaseException:
         opened.close()
         raise
+    guests = _Guests(executor, InlineAddress.fresh(device))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     handler = executor.attend(theirs)
     retiring = threading.Thread(target=_retire, args=(executor,), daemon=True)
     retiring.start()
-    return _InlineConnection(ours, handler, retiring)
+    return _InlineConnection(ours, handler, guests, retiring)
+
+
+class _Guests:
+    """Those who ask an executor inside a stub what it keeps anyway, as `ge-backend report` does."""
+
+    def __init__(self, executor: Executor, address: InlineAddress) -> None:
+        self._executor = executor
+        self._guests: list[socket.socket] = []
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._sock.bind(address.socket)
+        self._sock.listen()
+        self._accepting = threading.Thread(target=self._accept, name="guests", daemon=True)
+        self._accepting.start()
+
+    def close(self) -> None:
+        """Accept no more, and have those leave who are there; again does nothing."""
+        if self._sock.fileno() < 0:
+            return
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._sock.close()
+        for guest in self._guests:
+            with contextlib.suppress(OSError):  # it has left before
+                guest.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                guest, _ = self._sock.accept()
+            except OSError:  # closed
+                return
+            self._guests = [known for known in self._guests if known.fileno() >= 0] + [guest]
+            try:
+                self._executor.accept(guest)
+            except (RuntimeError, MemoryError) as error:
+                log.warning("a connection could not be accepted: %s", error)
 
 
 class _InlineConnection(ExecutorConnection):
@@ -67,8 +106,13 @@ class _InlineConnection(ExecutorConnection):
     sender_serves = True
 
     def __init__(
-        self, sock: socket.socket, handler: StubHandler, retiring: threading.Thread
+        self,
+        sock: socket.socket,
+        handler: StubHandler,
+        guests: _Guests,
+        retiring: threading.Thread,
     ) -> None:
+        self._guests = guests
         self.here = self._handler = handler
         self._retiring = retiring
         self._serving = threading.Lock()
@@ -89,6 +133,7 @@ class _InlineConnection(ExecutorConnection):
 
     def close(self) -> None:
         super().close()
+        self._guests.close()
         while self._stays:  # until it finds that we have left
             self._serve()
         self._retiring.join()  # an engine that is at work as the interpreter ends aborts it

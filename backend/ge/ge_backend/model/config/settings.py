@@ -96,12 +96,15 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="executor",
-        default="process",
-        choices=("process", "inline"),
+        default="auto",
+        choices=("auto", "process", "inline"),
         variable="GE_EXECUTOR",
-        help="`process`: one executor process per device, shared by all models and instances. "
-        "`inline`: inside this instance's own process, which saves the way to the other one, "
-        "shares nothing, and ends with the engine if that crashes (docs/from_python_model.md).",
+        help="Where the model runs. `process`: one executor process per device, shared by all "
+        "models and instances, and started anew if an engine crashes. `inline`: inside the "
+        "instance's own process, which saves the way to the other one (0.2 ms a request), shares "
+        "nothing, and ends with the engine if that crashes. `auto`: `inline` for a model of one "
+        "instance on a CPU that asks for nothing that models share there (`lanes`, `priority`, "
+        "`GE_WORKSPACE_POOL`, `GE_EXECUTOR_MEMORY`), else `process` (docs/from_python_model.md).",
     ),
     Setting(
         key="fuse",
