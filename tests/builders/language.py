@@ -147,9 +147,11 @@ def opened(
     return model
 
 
-def in_openvino(folder: Path, *, blocks=0, dtype="FP32", threads=1):
+def in_openvino(folder: Path, *, blocks=0, dtype="FP32", threads=1, compressed=False):
     """Return the language model of a folder whose steps OpenVINO computes; blocks of 32 tokens."""
-    decoder = load_openvino(read_checkpoint(folder), dtype=dtype, threads=threads)
+    decoder = load_openvino(
+        read_checkpoint(folder), dtype=dtype, threads=threads, compressed=compressed
+    )
     return opened(folder, blocks=blocks, block_size=BLOCK_SIZE, decoder=decoder, threads=threads)
 
 

@@ -59,6 +59,7 @@ class ServiceSpec:
         settings: as `generate.settings.read_settings` takes them; vLLM's own arguments, without
             the `vllm.` before them, where that is the engine.
         engine: `vllm`, or what computes our own: `torch`, `openvino`, or "", the first that can.
+        assumed: as in `OpenLanguage`.
     """
 
     folder: str
@@ -70,6 +71,7 @@ class ServiceSpec:
     settings: dict[str, str]
     engine: str = ""
     home: str = ""
+    assumed: bool = False
 
     def key(self) -> str:
         """Return it as a text; `of` is the inverse."""

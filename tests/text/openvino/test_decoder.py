@@ -93,6 +93,17 @@ def test_half_precision_is_as_near_as_torchs(tmp_path):
     assert ours.max() <= 2 * theirs.max() + 0.05
 
 
+def test_eight_bits_draw_the_same_whatever_runs_beside(tmp_path):
+    """Activations are quantised row by row: a text alone, in chunks, or among others is the same."""
+    make(tmp_path, "llama", hidden_size=64, intermediate_size=96)
+    found = []
+    for together in (True, False):
+        texts, blocks = texts_for(prompts(), np.random.default_rng(5), BLOCK_SIZE, LONGEST)
+        model = in_openvino(tmp_path, blocks=blocks, compressed=True)
+        found.append(grown(model, texts, together=together))
+    assert found[0] == found[1]
+
+
 def test_rows_of_padding_touch_nobodys_keys(tmp_path):
     """They write to block 0, however many there are."""
     make(tmp_path, "llama")

@@ -104,3 +104,69 @@ def test_where_it_is_not_installed_torch_does_it(folder, monkeypatch):
     assert isinstance(open_language(asked(folder)).model._decoder, LlamaDecoder)
     with pytest.raises(DeviceUnavailable, match=r"needs openvino; pip install .*\[openvino\]"):
         open_language(asked(folder, engine="openvino"))
+
+
+WIDE = {"hidden_size": 64, "intermediate_size": 96}
+
+
+@pytest.fixture
+def eight_bits(monkeypatch):
+    """A processor that multiplies numbers of eight bits, or is taken for one."""
+    monkeypatch.setattr(module, "has_int8", lambda: True)
+
+
+def test_weights_of_eight_bits_by_one_word(tmp_path, caplog, eight_bits):
+    """All else is as in BF16; the log says how near the scores are."""
+    make(tmp_path, "llama", initializer_range=0.1, **WIDE)
+    with caplog.at_level(logging.INFO):
+        model = open_language(asked(tmp_path, precision="int8")).model
+    assert model._decoder.compressed > 90_000
+    assert model._decoder.dtype == computed_in(torch.bfloat16)
+    assert "precision 'int8' is near enough: KL 0.0" in caplog.text
+
+
+def test_a_model_that_loses_too_much_is_served_in_the_next_precision(tmp_path, caplog, eight_bits):
+    """The log has the figure and what keeps it; whoever says that keeps it."""
+    make(tmp_path, "llama", initializer_range=0.5, **WIDE)
+    model = open_language(asked(tmp_path, precision="int8")).model
+    assert not model._decoder.compressed
+    (line,) = [r.getMessage() for r in caplog.records if "too far" in r.getMessage()]
+    assert "precision 'int8' is too far from BF16: KL 0.1" in line
+    assert "expected 0.05 or less; served in BF16; the parameter 'assume: precision'" in line
+    kept = open_language(asked(tmp_path, precision="int8", assumed=True)).model
+    assert kept._decoder.compressed
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"engine": "torch"}, "engine 'openvino', not for torch; take precision 'bf16'"),
+        ({"device": "cuda:0"}, "engine 'openvino', not for cuda:0"),
+        ({"block_size": 16}, "block_size 16"),
+        ({"padded": True}, "buckets"),
+    ],
+)
+def test_eight_bits_are_refused_where_they_cannot_be(folder, eight_bits, given, reason):
+    """No other engine takes the model over: it would be another precision."""
+    with pytest.raises(Unsupported, match=reason):
+        open_language(asked(folder, precision="int8", **given))
+
+
+def test_a_processor_without_products_of_eight_bits_refuses_them(folder, monkeypatch):
+    """The message has what it would need, and what to take."""
+    monkeypatch.setattr(module, "has_int8", lambda: False)
+    with pytest.raises(Unsupported, match=r"no products of 8 bits.*avx512_vnni.*take 'bf16'"):
+        open_language(asked(folder, precision="int8"))
+
+
+def test_eight_bits_of_a_model_that_openvino_does_not_compute_are_refused(tmp_path, eight_bits):
+    """GPT-2 has another skeleton."""
+    make(tmp_path, "gpt2")
+    with pytest.raises(Unsupported, match="GPT2LMHeadModel"):
+        open_language(asked(tmp_path, precision="int8"))
+
+
+def test_a_model_too_small_for_eight_bits_is_as_in_the_next_precision(folder, caplog, eight_bits):
+    """The log says that nothing changed."""
+    open_language(asked(folder, precision="int8"))
+    assert "precision 'int8' changes nothing" in caplog.text

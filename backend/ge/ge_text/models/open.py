@@ -35,7 +35,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16"}
+# Weights of eight bits are made of BF16 ones, and all else is as with these.
+DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16", "int8": "BF16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 VLLM = "ge_text.vllm.model:open_vllm"
@@ -63,7 +64,7 @@ class OpenLanguage:
     Attributes:
         device: its name, such as `cpu` or `cuda:1`.
         folder: the checkpoint.
-        precision: `origin`, `fp32`, `bf16` or `fp16`.
+        precision: `origin`, `fp32`, `bf16`, `fp16` or `int8`.
         threads: of one step on a CPU; 0: all usable cores.
         block_size: tokens of one block of the cache.
         memory: the device's memory, now.
@@ -72,6 +73,7 @@ class OpenLanguage:
         engine: a name of `LANGUAGE_ENGINES`; "": the first of them that can.
         padded: steps will be padded to static shapes.
         streams: as `TorchDevice.torch_streams`; None on a CPU.
+        assumed: `int8` is served without being compared with the next precision.
     """
 
     device: str
@@ -85,6 +87,7 @@ class OpenLanguage:
     engine: str = ""
     padded: bool = False
     streams: Callable[[], Any] | None = None
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +113,12 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         OutOfMemory: the weights do not fit.
     """
     spin_briefly()
-    rows = language_engines(asked.device.partition(":")[0], asked.engine)
+    rows = language_engines(asked.device.partition(":")[0], asked.engine, asked.precision)
+    if not rows and asked.precision == "int8":
+        raise Unsupported(
+            f"precision 'int8' of a text generator is for a CPU and engine 'openvino', not for "
+            f"{asked.engine or asked.device}; take precision 'bf16'"
+        )
     if not rows:
         raise DeviceUnavailable(f"no engine computes a text generator on {asked.device!r}")
     for row, following in pairwise(rows):

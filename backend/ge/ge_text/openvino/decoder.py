@@ -6,7 +6,7 @@ pieces, so that a core that somebody else needs for a moment does not hold up th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache as cached
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import openvino
 import torch
 
+from ge_backend.engines.ov.compressed import compress
 from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.engines.ov.precision import PRECISIONS
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
@@ -28,6 +29,10 @@ from ge_text.torch.step import StepTensors
 
 __all__ = ["OpenVinoDecoder"]
 
+# Of activations that meet weights of eight bits. A text is written token by token from what was
+# computed before, so it gets the finer one; encoders take 64.
+GROUP_SIZE = "32"
+
 
 class OpenVinoDecoder:
     """See the module; a `Decoder`, on a CPU, for blocks of 32 tokens and steps without padding.
@@ -39,10 +44,15 @@ class OpenVinoDecoder:
         dtype: of the arithmetic, and of keys and values.
         threads: of one step.
         adapting: returns the decoder of steps with adapters; called when the first one comes.
+        compressed: products have weights of eight bits, scores over the vocabulary, too.
+
+    Attributes:
+        compressed: how many weights have eight bits; 0: they stay as they were read.
 
     Raises:
         ModelError: a weight is missing or has another shape than the configuration says.
-        Unsupported: OpenVINO cannot compile it; says why.
+        Unsupported: OpenVINO cannot compile it, or weights that are to have eight bits are not
+            finite; says why.
     """
 
     device = torch.device("cpu")
@@ -54,6 +64,7 @@ class OpenVinoDecoder:
         dtype: torch.dtype,
         threads: int,
         adapting: Callable[[], Decoder],
+        compressed: bool = False,
     ) -> None:
         self.dtype = dtype
         self._adapting = cached(adapting)
@@ -61,7 +72,10 @@ class OpenVinoDecoder:
         self.shapes = (shape,) * weights.num_layers
         self.products = weights.products()
         self._frequencies = weights.frequencies.numpy()
-        self._compiled = _compiled(llama_graph(weights, dtype), PRECISIONS[dtype], threads)
+        graph = llama_graph(weights, dtype)
+        self.compressed = compress(graph).numbers if compressed else 0
+        options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE} if self.compressed else {}
+        self._compiled = _compiled(graph, PRECISIONS[dtype], threads, options)
         self._request = self._compiled.create_infer_request()
         self._bound: PagedCache | None = None
 
@@ -127,10 +141,15 @@ def _sequences(groups: Sequence[Group]) -> dict[str, Array]:
     return {name: np.asarray(array, np.int32) for name, array in found.items()}
 
 
-def _compiled(graph: Any, precision: str, threads: int) -> Any:
+def _compiled(graph: Any, precision: str, threads: int, options: Mapping[str, str]) -> Any:
     try:
         return compile_for_cpu(
-            graph, precision=precision, threads=threads, KV_CACHE_PRECISION=precision
+            graph,
+            precision=precision,
+            threads=threads,
+            streams=1,
+            KV_CACHE_PRECISION=precision,
+            **options,
         )
     except ENGINE_ERRORS as error:
         raise Unsupported(f"OpenVINO cannot compile it: {cause(error)}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import give_back_freed
+from ge_backend.engines.ov.arithmetic import has_int8
 from ge_backend.engines.ov.precision import computed_in
 from ge_backend.errors import ModelError, Unsupported
 from ge_backend.model.files.checkpoint import Checkpoint, read_checkpoint
@@ -15,6 +16,7 @@ from ge_backend.model.files.model_file import stamp_of
 from ge_text.models.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_text.openvino.decoder import OpenVinoDecoder
 from ge_text.openvino.graph import BLOCK_SIZE
+from ge_text.openvino.nearness import divergence, fixed_ids, log_probabilities
 from ge_text.torch.base import Decoder
 from ge_text.torch.llama_weights import LlamaWeights, not_covered
 from ge_text.torch.loading import (
@@ -30,6 +32,14 @@ __all__ = ["load_openvino", "open_openvino"]
 
 log = logging.getLogger(__name__)
 
+# Of what a model expects next in eight bits, from what it expects in full: the mean, in nats.
+# docs/precision.md has what models reach.
+MOST_DIVERGENCE = 0.05
+NO_INT8 = (
+    "precision 'int8', and this processor has no products of 8 bits (avx512_vnni, avx_vnni or "
+    "amx_int8); take 'bf16'"
+)
+
 
 def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
     """See `open_language`."""
@@ -38,13 +48,54 @@ def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
     reason = _unable(asked, held) or not_covered(checkpoint)
     if reason:
         raise Unsupported(f"{asked.folder}: OpenVINO does not run it: {reason}")
-    decoder = load_openvino(checkpoint, dtype=held, threads=asked.threads or usable_cores())
+    threads = asked.threads or usable_cores()
+    if asked.precision == "int8":
+        decoder = _compressed(checkpoint, held, threads, assumed=asked.assumed)
+    else:
+        decoder = load_openvino(checkpoint, dtype=held, threads=threads)
     if (computed := NAMES[decoder.dtype]) != held:
         log.info("this processor has no %s: weights of it are computed in %s", held, computed)
     return opened_with(decoder, checkpoint, asked, cache_dtype=decoder.dtype)
 
 
-def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVinoDecoder:
+def _compressed(
+    checkpoint: Checkpoint, held: str, threads: int, *, assumed: bool
+) -> OpenVinoDecoder:
+    """Return the decoder with weights of eight bits, or without where they are too far from it.
+
+    One of both is in memory at a time: in full it reads the text first, and is closed.
+    """
+    ids, full = fixed_ids(checkpoint), None
+    if not assumed:
+        decoder = load_openvino(checkpoint, dtype=held, threads=threads)
+        full = log_probabilities(decoder, ids)
+        decoder.close()
+    decoder = load_openvino(checkpoint, dtype=held, threads=threads, compressed=True)
+    if not decoder.compressed:
+        log.warning(
+            "%s: precision 'int8' changes nothing: no weights are large enough", checkpoint.folder
+        )
+        return decoder
+    log.info("%s: %d weights have 8 bits", checkpoint.folder, decoder.compressed)
+    if full is None:
+        return decoder
+    figure = divergence(full, log_probabilities(decoder, ids))
+    told = f"{figure:.4f} nats over {len(ids)} tokens, expected {MOST_DIVERGENCE:g} or less"
+    if figure <= MOST_DIVERGENCE:
+        log.info("%s: precision 'int8' is near enough: KL %s", checkpoint.folder, told)
+        return decoder
+    log.warning(
+        "%s: precision 'int8' is too far from %s: KL %s; served in %s; the parameter "
+        "'assume: precision' keeps it",
+        *(checkpoint.folder, held, told, held),
+    )
+    decoder.close()
+    return load_openvino(checkpoint, dtype=held, threads=threads)
+
+
+def load_openvino(
+    checkpoint: Checkpoint, *, dtype: str, threads: int, compressed: bool = False
+) -> OpenVinoDecoder:
     """Return the decoder of a checkpoint that `not_covered` has nothing against.
 
     Args:
@@ -52,6 +103,7 @@ def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVi
         dtype: of the weights, FP32 or BF16. A processor without BF16 makes these wide as it reads
             them, and so has arithmetic, keys and values in FP32.
         threads: of one step.
+        compressed: products have weights of eight bits.
 
     Raises:
         ModelError, Unsupported: as `OpenVinoDecoder` does.
@@ -73,6 +125,7 @@ def load_openvino(checkpoint: Checkpoint, *, dtype: str, threads: int) -> OpenVi
             dtype=computed,
             threads=threads,
             adapting=adapting,
+            compressed=compressed,
         )
     give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
     return decoder
@@ -90,6 +143,7 @@ def _unable(asked: OpenLanguage, held: str) -> str:
     """Return what speaks against it, whatever the checkpoint; "" where nothing does."""
     computed = NAMES[computed_in(DTYPES[held])]
     reasons = (
+        (asked.precision == "int8" and not has_int8(), NO_INT8),
         (asked.device != "cpu", f"device {asked.device}"),
         (asked.block_size != BLOCK_SIZE, f"block_size {asked.block_size}, it has {BLOCK_SIZE}"),
         (cached_as(computed, asked.cache_dtype) != computed, f"kv_cache_dtype {asked.cache_dtype}"),

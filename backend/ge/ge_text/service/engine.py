@@ -140,6 +140,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
         engine=spec.engine,
         padded=settings.bucketed,
         streams=device.torch_streams if isinstance(device, TorchDevice) else None,
+        assumed=spec.assumed,
     )
     opener = OwnThread().open if device.name == "cpu" else open_language
     opened = opener(asked)

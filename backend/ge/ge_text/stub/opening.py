@@ -79,10 +79,7 @@ def check_generation(config: ModelConfig) -> None:
         ConfigError: it may not.
     """
     if config.precision == "int8":
-        raise ConfigError(
-            "parameter 'precision' is 'int8', which graphs and encoders have; a model that "
-            "generates text takes origin, fp32, bf16 or fp16"
-        )
+        _check_for_int8(config)
     if config.engine == VLLM:
         _check_for_vllm(config)
         return
@@ -101,6 +98,18 @@ def check_generation(config: ModelConfig) -> None:
             "runs on one: give each device a model of its own, or take engine 'vllm'"
         )
     read_settings(generation_settings(config))
+
+
+def _check_for_int8(config: ModelConfig) -> None:
+    kind = config.device.partition(":")[0]
+    engine = "" if config.engine == AUTO else config.engine
+    if kind == "cpu" and engine in ("", "openvino"):
+        return
+    then = "; for vLLM take a checkpoint that is quantised" if engine == VLLM else ""
+    raise ConfigError(
+        "parameter 'precision' is 'int8', which a text generator has on a CPU by engine "
+        f"'openvino', not on {kind} by {engine or 'torch'!r}; take 'bf16'{then}"
+    )
 
 
 def _check_for_vllm(config: ModelConfig) -> None:
@@ -143,6 +152,7 @@ def _served(
         served_as=config.name,
         settings=settings,
         engine=engine,
+        assumed="precision" in config.assume,
     )
     return spec, served
 

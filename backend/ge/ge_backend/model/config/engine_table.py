@@ -26,6 +26,11 @@ __all__ = [
 ]
 
 
+ALL_PRECISIONS = ("origin", "bf16", "fp16")
+# Of what computes no real numbers, and so says nothing of their precision.
+ANY_PRECISION = ("fp32", *ALL_PRECISIONS, "int8")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRow:
     """One way to run a kind of file on a kind of device.
@@ -67,12 +72,14 @@ class LanguageRow:
         opener: `module:function`, which returns an `OpenedLanguage` for an `OpenLanguage`. Imported
             when the first such model is loaded.
         extra: the extra of this package that installs its own library.
+        precisions: values of the parameter `precision` that it can compute in.
     """
 
     name: str
     kinds: tuple[str, ...]
     opener: str
     extra: str
+    precisions: tuple[str, ...] = ("fp32", *ALL_PRECISIONS)
 
 
 # What a kind of device runs by itself, without an engine: how the names of these files end.
@@ -81,9 +88,6 @@ DEVICE_ENDS = {"npu": (".om", ".onnx"), "null": (".null",)}
 SILENT_ENDS = (".pt",)
 # Files that may have several names for one tensor: config.pbtxt says which it goes by.
 ALIASED_ENDS = (".xml",)
-ALL_PRECISIONS = ("origin", "bf16", "fp16")
-# Of what computes no real numbers, and so says nothing of their precision.
-ANY_PRECISION = ("fp32", *ALL_PRECISIONS, "int8")
 
 # Of several that can run a file, the first that is installed and has the precision does; where it
 # turns out that it cannot, the next one.
@@ -216,6 +220,7 @@ LANGUAGE_ENGINES: tuple[LanguageRow, ...] = (
         kinds=("cpu",),
         opener="ge_text.openvino.open:open_openvino",
         extra="openvino",
+        precisions=ANY_PRECISION,
     ),
     LanguageRow(
         name="torch",
@@ -231,14 +236,17 @@ def engines_for(filename: str, kind: str) -> tuple[EngineRow, ...]:
     return tuple(row for row in ENGINES if kind in row.kinds and filename.endswith(row.ends))
 
 
-def language_engines(kind: str, name: str = "") -> tuple[LanguageRow, ...]:
+def language_engines(
+    kind: str, name: str = "", precision: str = "origin"
+) -> tuple[LanguageRow, ...]:
     """Return the engines that may compute a checkpoint on this kind of device, in order.
 
     Where one is named it is that alone, which may refuse the device; a name must be in the table.
     """
+    able = tuple(row for row in LANGUAGE_ENGINES if precision in row.precisions)
     if name:
-        return tuple(row for row in LANGUAGE_ENGINES if row.name == name)
-    return tuple(row for row in LANGUAGE_ENGINES if kind in row.kinds)
+        return tuple(row for row in able if row.name == name)
+    return tuple(row for row in able if kind in row.kinds)
 
 
 def engine_names() -> tuple[str, ...]:

@@ -119,7 +119,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="The arithmetic of the graph. `origin` is what the model file says; lower ones trade "
         "accuracy for speed where engine and device can (docs/precision.md has both, measured). "
         "`fp32` is for checkpoints that are stored in less, encoders' and text generators'. "
-        "`int8` multiplies by weights of eight bits, on a CPU by OpenVINO.",
+        "`int8` multiplies by weights of eight bits, on a CPU by OpenVINO, text generators' too.",
     ),
     Setting(
         key="engine",

@@ -1,0 +1,137 @@
+"""Text in weights of eight bits on the real server, with all that steps share or skip."""
+
+import pytest
+import tritonclient.grpc as grpcclient
+
+from builders.adapters import make_adapter
+from builders.graphs import parameters
+from builders.language import make
+from builders.metrics import metric
+from builders.null_models import comes_true
+from builders.structures import Wanted
+from builders.text_stream import GREEDY, TextStream
+from builders.writer import PROMPTS, make_writer, write_apprentice
+
+pytest.importorskip("openvino")
+
+from ge_backend.engines.ov.arithmetic import has_int8
+
+pytestmark = pytest.mark.skipif(not has_int8(), reason="text of eight bits is refused here")
+
+# Random weights are worse off with eight bits than trained ones.
+INT8 = {"precision": "int8", "assume": "precision"}
+GUESSING = {"num_speculative_tokens": "5"}
+MODELS = {
+    "half": {"precision": "bf16"},
+    "alone": {**INT8, "prefix_cache": "off", "max_num_seqs": "1"},
+    "writer": INT8,
+    "guesser": {**INT8, **GUESSING, "speculation": "ngram"},
+    "apprentice": {
+        **INT8,
+        **GUESSING,
+        "speculation": "model",
+        "speculative_model": "draft",
+    },
+}
+GUESSERS = ("guesser", "apprentice")
+TO_ITS_END = {"ignore_eos": False, "max_tokens": 100}
+STRUCTURES = (
+    Wanted("guided_json", {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}),
+    Wanted("guided_regex", "[0-9]{3}-[A-Z]?"),
+    Wanted("guided_choice", ["yes", "no", "I do not know"]),
+)
+
+
+@pytest.fixture(scope="module")
+def server(triton_server, tmp_path_factory):
+    """One checkpoint under several names, and one that loses too much."""
+    models = tmp_path_factory.mktemp("models")
+    for name, settings in MODELS.items():
+        (models / name).mkdir()
+        (models / name / "config.pbtxt").write_text('backend: "ge"\n' + parameters(**settings))
+        if name != "half":
+            (models / name / "1").symlink_to(models / "half" / "1")
+    (models / "half" / "1").mkdir()
+    made = make_writer(models / "half" / "1", positions=4096)
+    make_adapter(made.folder, "pirate", made.model)
+    write_apprentice(made.model, models / "apprentice" / "draft")
+    (models / "far" / "1").mkdir(parents=True)
+    make(models / "far" / "1", "llama", hidden_size=64, intermediate_size=96)
+    (models / "far" / "config.pbtxt").write_text('backend: "ge"\n' + parameters(precision="int8"))
+    return triton_server(models)
+
+
+def answers(server, asked, output="output_ids"):
+    """Return what comes for each (model, prompt, sampling), all asked for at once."""
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        client = TextStream(connected)
+        for model, prompt, sampling in asked:
+            client.ask(
+                model=model,
+                text_input=prompt,
+                exclude_input_in_output=[True],
+                sampling={**GREEDY, **sampling},
+                outputs=(output,),
+            )
+        responses = client.wait()
+    return [responses[number][0][output] for number in range(len(asked))]
+
+
+def test_texts_are_the_same_alone_together_and_guessed(server):
+    """Whatever runs in the same step, and however many tokens of a text are verified at once."""
+    alone = answers(server, [("alone", prompt, {}) for prompt in PROMPTS])
+    assert answers(server, [("half", prompt, {}) for prompt in PROMPTS]) != alone
+    for model in ("writer", *GUESSERS):
+        assert answers(server, [(model, prompt, {}) for prompt in PROMPTS]) == alone
+    for model in GUESSERS:
+        told = {"guided_regex": "(abc ){20}", **TO_ITS_END}
+        assert answers(server, [(model, "a", told)]) == answers(server, [("alone", "a", told)])
+        assert comes_true(
+            lambda m=model: metric(server, "ge_text_accepted_tokens_total", model=m) > 40
+        )
+
+
+def test_a_prefix_that_is_kept_gives_the_same_text(server):
+    """Its keys were computed by steps of other shapes."""
+    long = " ".join(PROMPTS) * 2
+    (first,) = answers(server, [("writer", long, {})])
+    assert answers(server, [("writer", long, {}), ("alone", long, {})]) == [first, first]
+    assert comes_true(
+        lambda: metric(server, "ge_text_prefix_found_tokens_total", model="writer") >= 32
+    )
+
+
+def test_answers_keep_to_their_structures(server):
+    """As they do in any precision."""
+    asked = [
+        ("writer", PROMPTS[0], {wanted.name: wanted.value, **TO_ITS_END}) for wanted in STRUCTURES
+    ]
+    texts = answers(server, asked, "text_output")
+    assert all(
+        wanted.keeps(text.decode()) for wanted, (text,) in zip(STRUCTURES, texts, strict=True)
+    )
+
+
+def test_texts_with_adapters_are_those_of_the_next_precision(server):
+    """Their steps are torch's, whose weights are BF16; without them it is in eight bits again."""
+    plain = [("alone", prompt, {}) for prompt in PROMPTS]
+    pirate = [("half", prompt, {"lora_name": "pirate"}) for prompt in PROMPTS]
+    before = answers(server, plain)
+    found = answers(server, [("writer", prompt, asked) for _, prompt, asked in pirate])
+    assert found == answers(server, pirate)
+    assert found != before
+    assert answers(server, [("writer", prompt, {}) for prompt in PROMPTS]) == before
+    assert comes_true(lambda: metric(server, "ge_text_adapted_steps_total", model="writer"))
+
+
+def test_a_model_that_loses_too_much_is_served_in_the_next_precision(server):
+    """The log has the figure, and the parameter that keeps the one that was asked for."""
+    with grpcclient.InferenceServerClient(server.grpc) as connected:
+        client = TextStream(connected)
+        sampling = {"max_tokens": 3, "ignore_eos": True}
+        client.ask(model="far", input_ids=[3, 4, 5], sampling=sampling, outputs=("output_ids",))
+        ((tensors,),) = client.wait().values()
+    assert len(tensors["output_ids"]) == 3
+    log = server.log_tail(2000)
+    assert "precision 'int8' is too far from BF16: KL 0." in log
+    assert "the parameter 'assume: precision' keeps it" in log
