@@ -13,7 +13,7 @@ from tritonclient.utils import InferenceServerException
 __all__ = ["parser", "run"]
 
 PORTS = {"grpc": 8001, "http": 8000, "openai": 9000}
-# What gRPC says where nobody listens, or nobody who speaks it.
+# What gRPC says where nothing listens, or nothing that speaks it.
 UNREACHABLE = ("failed to connect", "errors resolving", "connections to all backends failing")
 
 

@@ -22,7 +22,7 @@ MODEL = "token_scores"
 
 
 def answer(triton: Any, client: Any, length: int) -> str:
-    """Return what comes of a request with so many tokens."""
+    """Return what comes of a request with this many tokens."""
     tokens = triton.InferInput("input_ids", [1, length], "INT64")
     tokens.set_data_from_numpy(np.arange(length)[np.newaxis])
     try:

@@ -67,7 +67,7 @@ def error_of_grpc(status: str, message: str) -> ApiError:
 
 
 def _refusal(message: str) -> ApiError:
-    """Return what a client is told of a request that the engine refuses."""
+    """Return what a client learns of a request that the engine refuses."""
     if _NO_SUCH_ADAPTER in message:
         return ApiError(message, status=404, param="model", code="model_not_found")
     return ApiError(message, code=CONTEXT_LENGTH_EXCEEDED if _TOO_LONG in message else None)

@@ -52,7 +52,7 @@ METRICS_TIMEOUT_S = 5.0
 ADAPTER = ":"
 # Of every 401. Source: RFC 9110, 15.5.2, and RFC 6750, 3.
 _KEY_NEEDED = {"www-authenticate": "Bearer"}
-# Nobody reads it: what nginx writes into its log when a client has closed the connection.
+# It is not read: what nginx writes into its log when a client has closed the connection.
 CLIENT_CLOSED = 499
 
 Pieces = AsyncGenerator[tuple[int, list[Piece]], None]
@@ -259,7 +259,7 @@ class Endpoints:
         return _EventStream(_events(first, pieces, writer, reply.samples))
 
     async def _listed(self) -> list[dict[str, Any]]:
-        """Return what clients are told of each model, and of each adapter of one."""
+        """Return what clients learn about each model, and each adapter of one."""
         listed = []
         for model in await self._triton.models():
             listed.append(self._described(model, model.name))

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ClientGoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """The answer is not waited for any more."""
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -39,7 +39,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def in_turns(work: Callable[[S], Awaitable[T]], given: Sequence[S], most: int) -> list[T]:
-    """Return what comes of each, in order; so many are under way at most, and an error ends all."""
+    """Return what comes of each, in order; at most this many at once, and an error ends all."""
     found: dict[int, T] = {}
     waiting = iter(enumerate(given))
 
@@ -95,7 +95,7 @@ async def _pass_on(
         async with aclosing(stream):
             async for item in stream:
                 await arrived.put((number, item))
-    except Exception as error:  # noqa: BLE001 - handed to whoever reads
+    except Exception as error:  # noqa: BLE001 - handed to the reader
         end = error
     await arrived.put(end)
 

@@ -21,7 +21,7 @@ from ge_openai.messages import Message, content_text, with_parts
 __all__ = ["Contents", "check_nothing_is_lost", "contents_of", "up_to_end", "with_end"]
 
 FIRST, SECOND = "aprobe", "bprobe"  # texts that no template has
-# Where a message that the answer continues ends; nobody knows it before.
+# Where a message that the answer continues ends; not known before.
 END = secrets.token_hex(16)
 WORD = re.compile(r"\w+")
 MOST_WORDS = 64  # of a text that are looked for

@@ -1,4 +1,4 @@
-"""The fields of a request's JSON body, each taken once; what nobody takes is unknown."""
+"""The fields of a request's JSON body, each taken once; what is not taken is unknown."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Fields:
             )
 
     def end(self) -> None:
-        """Raise if there is a field that nobody has taken."""
+        """Raise if there is a field that was not taken."""
         for name in self._given:
             raise _unknown(name)
 

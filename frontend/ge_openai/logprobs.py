@@ -59,7 +59,7 @@ def completion_logprobs(tokens: Sequence[TokenLogprob], offset: int) -> dict[str
 
 
 def chat_logprobs(tokens: Sequence[TokenLogprob], top: int) -> dict[str, Any]:
-    """Return the form of `/v1/chat/completions`, with so many of the best per token."""
+    """Return the form of `/v1/chat/completions`, with this many of the best per token."""
     return {
         "content": [
             {

@@ -1,4 +1,4 @@
-"""The page at `/`: one file, which may load nothing and talk to nobody but its own API."""
+"""The page at `/`: one file, which may load nothing and talk to its own API alone."""
 
 from __future__ import annotations
 

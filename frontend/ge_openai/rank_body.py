@@ -76,7 +76,7 @@ class RerankBody:
     """A request for `/v1/rerank`.
 
     Attributes:
-        top: so many of the best are told.
+        top: how many of the best are told.
         shown: the documents, to be told with their scores; none: they are not.
     """
 

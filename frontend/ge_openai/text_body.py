@@ -42,7 +42,7 @@ class ReplyForm:
 
     Attributes:
         samples: of each prompt.
-        top: so many best tokens come with each; None: no log-probabilities.
+        top: how many best tokens come with each; None: no log-probabilities.
         stream: as events.
         usage: the last event tells the tokens.
         running_usage: each event tells those so far.

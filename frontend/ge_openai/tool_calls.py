@@ -138,7 +138,7 @@ class TaggedCalls:
         return calls, len(self._held) if calls or close < 0 else close + len(CLOSE)
 
     def _cut(self, length: int) -> str:
-        """Return so many letters of what is held, and hold the others."""
+        """Return this many letters of what is held, and hold the others."""
         text, self._held = self._held[:length], self._held[length:]
         if length:
             self._looked = 0

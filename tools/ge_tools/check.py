@@ -85,7 +85,7 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """`PASS`; `FAIL` if it is here or needed and does not work; `none` if nobody asked."""
+        """`PASS`; `FAIL` if it is here or needed and does not work; `none` if not asked for."""
         if self.ok:
             return "PASS"
         return "FAIL" if self.here or self.needed_by else "none"

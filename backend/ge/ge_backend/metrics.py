@@ -185,7 +185,7 @@ METRICS: Mapping[str, Metric] = {
         ),
         _gauge(
             "ge_device_utilization_ratio",
-            "How busy the device's units are, 0 to 1, whoever uses them: cube, vector, aicpu; only "
+            "How busy the device's units are, 0 to 1, by all users: cube, vector, aicpu; only "
             "where it says.",
             "device",
             "unit",

@@ -118,13 +118,15 @@ PRESETS = _by_name(
 TEXT_PRESETS = _by_name(
     Preset(
         name="high_throughput",
-        whom="many texts at once, which nobody reads as they are written",
+        whom="many texts at once, which are read when they are whole",
         choices={
             "max_num_seqs": Choice("128", "a step reads all weights once, for however many texts"),
             "max_num_batched_tokens": Choice(
                 "4096", "prompts go in few large pieces, which compute best"
             ),
-            "itl_target_ms": Choice("1000", "nobody waits for the next token, so prompts go first"),
+            "itl_target_ms": Choice(
+                "1000", "no reader waits for the next token, so prompts go first"
+            ),
             "max_waiting_requests": Choice("8192", "a whole job may be sent at once"),
             "priority": Choice("3", "models that somebody waits for go first on a shared device"),
         },
@@ -146,7 +148,7 @@ TEXT_PRESETS = _by_name(
         name="memory_constrained",
         whom="a model that hardly fits, or one of many on a device",
         choices={
-            "max_num_seqs": Choice("8", "the cache is never larger than so many longest texts"),
+            "max_num_seqs": Choice("8", "the cache is never larger than this many longest texts"),
             "max_num_batched_tokens": Choice(
                 "512", "scratch memory grows with the tokens of a step"
             ),

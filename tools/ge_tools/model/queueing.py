@@ -18,7 +18,7 @@ from ge_backend.tensors import Array
 
 __all__ = ["Forecast", "fewest_replicas", "waiting"]
 
-# Queues up to so many batches are looked at; a server that has longer ones is too busy.
+# Queues up to this many batches are looked at; a server that has longer ones is too busy.
 BATCHES = 6
 LONGER = 1e-3
 SLICES = 8  # of a run, in which a request may come
@@ -47,7 +47,7 @@ class Forecast:
 def fewest_replicas(load: Callable[[int], Forecast | None], p99_s: float) -> int | None:
     """Return the least number of servers that answer 99 of 100 requests in time; None if none do.
 
-    `load` tells how it is with so many of them; more never make it worse.
+    `load` tells how it is with a number of them; more never make it worse.
     """
 
     def enough(replicas: int) -> bool:
@@ -104,7 +104,7 @@ def _poisson(means: Array, longest: int) -> Array:
 
 
 def _stationary(times: Array, rate: float, queue: int) -> Array:
-    """Return float64 [queue + 1]: how often so many wait when a batch ends."""
+    """Return float64 [queue + 1]: how often each number waits when a batch ends."""
     most = len(times)
     arrivals = _poisson(rate * times, queue).mean(axis=1)
     moves = np.zeros((queue + 1, queue + 1))

@@ -32,7 +32,7 @@ COLOURS = (
 # Stands for the page's own text colour until the SVG is written.
 INK = "#010203"
 WIDTH_INCHES = 8.6
-# About so many characters have room in a line of a legend, whose handles take a few each.
+# About this many characters have room in a line of a legend, whose handles take a few each.
 LINE_CHARACTERS, HANDLE_CHARACTERS = 105, 9
 # For lines beyond these a figure is made higher, by inches for each.
 LEGEND_LINES, LINE_INCHES = 2, 0.19

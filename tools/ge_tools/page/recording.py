@@ -60,7 +60,7 @@ def record(url: str, seconds: float, say: Callable[[str], None]) -> Recording:
     `url` is of its metrics; `HOST:PORT` is enough.
 
     Raises:
-        ServerError: nobody answers at `url`, or no model of this backend has done anything, to the
+        ServerError: nothing answers at `url`, or no model of this backend has done anything, to the
             end or until the server ended.
         DeviceUnavailable: the library that reads metrics is missing.
     """

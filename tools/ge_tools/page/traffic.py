@@ -77,7 +77,7 @@ def _lengths(axes: Any, axis: str, rows: Mapping[int, float], colour: str) -> No
     lower = dict(zip(shown[1:], shown, strict=False))
     names = [_named(lower.get(up_to, up_to - 1) + 1, up_to) for up_to in shown]
     axes.bar(range(len(shown)), [100 * rows.get(b, 0.0) / total for b in shown], color=colour)
-    crowded = len(shown) > 8  # noqa: PLR2004 - so many labels have room beside each other
+    crowded = len(shown) > 8  # noqa: PLR2004 - that many labels have room in a row
     axes.set_xticks(range(len(shown)), names, rotation=45 if crowded else 0, fontsize=8)
     axes.set_xlabel(f"{axis}, size of a row")
     axes.set_ylabel("share of rows, %")

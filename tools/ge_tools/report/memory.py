@@ -26,7 +26,7 @@ class DevicePlan:
 
     Attributes:
         pool_bytes: of its workspace pool; 0 where every model has scratch of its own.
-        plan: the places in the pool; without one, in a pool in which nobody waits.
+        plan: the places in the pool; without one, in a pool in which no run waits.
         total_bytes: of the device's memory; 0 where it does not say.
     """
 

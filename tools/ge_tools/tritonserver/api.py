@@ -117,7 +117,7 @@ class ServerApi:
         """Load a model, or another beside it that takes its place; return when it is ready.
 
         The host loads what is loaded already only where its configuration is another one, so it
-        gets a parameter that nobody reads, with a number that it has not had.
+        gets a parameter that is not read, with a number that it has not had.
 
         Args:
             model: its name.

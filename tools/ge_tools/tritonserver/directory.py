@@ -127,7 +127,7 @@ def _lock_of(name: str) -> Path:
 
 
 def _locked(path: Path) -> int:
-    """Make a file that is locked; nobody finds it unlocked."""
+    """Make a file that is locked; it is never seen unlocked."""
     new = path.with_name(f"{path.name}.new")
     lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -136,7 +136,7 @@ def _locked(path: Path) -> int:
 
 
 def _is_free(path: Path) -> bool:
-    """Whether there is a lock of ours, and nobody holds it.
+    """Whether there is a lock of ours, and it is not held.
 
     A lock, not a process id: in another container that shares the folder ids mean other processes.
     """
@@ -154,7 +154,7 @@ def _is_free(path: Path) -> bool:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove our folders whose lock nobody holds, with their regions."""
+    """Remove our folders whose lock is not held, with their regions."""
     for path in parent.glob(f"{PREFIX}*"):
         if _is_free(path / "lock"):
             _remove(path)

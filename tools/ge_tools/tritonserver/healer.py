@@ -33,7 +33,7 @@ GRACE_S = 10.0
 # Between tries to load a model, each twice as long as the one before.
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 60.0
-# After so many, about a minute, living instances make room: there may be no memory for both.
+# After this many, about a minute, living instances make room: there may be no memory for both.
 REFUSALS = 6
 # What the server says in the modes `none` and `poll`. Source: core r24.10 src/server.cc.
 NO_CONTROL = "explicit model load / unload is not allowed"
@@ -209,7 +209,7 @@ class Healer:
             self._is_back(model)
 
     def _load_the_missing(self, ailing: set[str]) -> None:
-        """Load models whose load has failed, where the time has come and nobody else cares.
+        """Load models whose load has failed, where the time has come and no other loads them.
 
         One without a state is not there at all: its folder is away.
         """

@@ -45,7 +45,7 @@ OWNED = (
     "model-store",
 )
 # Below the ports that outgoing connections are given (ip_local_port_range starts at 32768): a
-# server binds only after its models are loaded, and nobody may have got the port meanwhile.
+# server binds only after its models are loaded, and no other may have got the port meanwhile.
 PORTS = range(20_000, 32_000)
 LAST_PORT = 65_535
 LOOPBACK = "127.0.0.1"
@@ -221,7 +221,7 @@ class ServerOptions:
 
 
 def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> list[int]:
-    """Return `count` different ports that nobody has or reserves now, none of them in `but`.
+    """Return `count` different ports that are neither used nor reserved, none of them in `but`.
 
     Raises:
         ServerError: there are not that many, or none can be had of this host.
@@ -239,7 +239,7 @@ def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> 
 
 
 def _is_free(host: str, port: int, *, shared: bool = True) -> bool:
-    """Return whether a server could listen there; unless shared, whether nobody has the port."""
+    """Return whether a server could listen there; unless shared, whether the port is free."""
     try:
         with contextlib.closing(socket.socket(family_of(host))) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, shared)

@@ -26,7 +26,7 @@ from ge_tools.tritonserver.options import ServerOptions
 
 __all__ = ["TritonServer"]
 
-# No process of a server is seen so many times in a row before it counts as gone with its family.
+# No process of a server is seen this many times in a row before it counts as gone with its family.
 SEEN_GONE = 3
 POLL_S = 0.05
 # Beyond the exit timeout: unloading takes a second per model, and executors notice within one.

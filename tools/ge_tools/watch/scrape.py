@@ -25,7 +25,7 @@ def scrape(url: str) -> Reading:
     Of its URL `HOST:PORT` is enough.
 
     Raises:
-        ServerError: nobody answers there, or with nothing or something else.
+        ServerError: no answer from there, or with nothing or something else.
         DeviceUnavailable: the library that reads the format is missing.
     """
     whole = whole_url(url)

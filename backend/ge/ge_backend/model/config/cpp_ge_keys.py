@@ -87,7 +87,7 @@ CPP_GE_KEYS: tuple[CppGeKey, ...] = (
     ),
     CppGeKey(
         key="ge.aicoreNum",
-        there="`12|10`: so many cube and vector cores for each stream.",
+        there="`12|10`: cube and vector cores for each stream.",
         here="The same, when the model is compiled for an NPU.",
     ),
     CppGeKey(

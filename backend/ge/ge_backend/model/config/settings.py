@@ -335,7 +335,7 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         key="prefix_cache",
         default="on",
         choices=("on", "off"),
-        help="Keep the keys and values of texts in blocks that nobody needs otherwise, and compute "
+        help="Keep the keys and values of texts in blocks that are free otherwise, and compute "
         "a beginning that several prompts have in common once. A request may leave it out with its "
         "parameter `prefix_cache`, or share with those of its own `cache_salt` only.",
     ),
@@ -517,7 +517,7 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         help="The scratch memory that all graphs of a device share, such as `12GiB`, `512MiB` or "
         "plain bytes, or one per device: `npu:0=12GiB,cuda=8GiB,2GiB` (one without a device is for "
         "all others). Graphs whose ranges of it overlap run in turn; one that needs more than all "
-        "of it is refused at load. 0: no limit, nobody waits.",
+        "of it is refused at load. 0: no limit, no run waits.",
     ),
     Setting(
         key="executor_memory",
@@ -535,7 +535,7 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         default="1GiB",
         variable="GE_KEEP_FILES",
         help="A loaded model's files are copied beside the executors' sockets "
-        "(`GE_RUNTIME_DIR`) if they have at most so many bytes, so that what is served can be "
+        "(`GE_RUNTIME_DIR`) if they have at most this many bytes, so that what is served can be "
         "loaded again whatever becomes of them; all instances share one copy. Larger ones are "
         "linked, which outlives that another file takes their place, and not that they are "
         "written over. Where the file system shares blocks between files a copy of any size costs "
