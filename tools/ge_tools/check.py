@@ -167,7 +167,7 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
     Without its place the server is sought where it usually is; without needs any model may come.
     """
     if needs is None:
-        needs = Needs(devices={}, engines={}, extras={}, others={}, chosen={}, broken={})
+        needs = Needs(devices={}, engines={}, extras={}, others={}, broken={})
     yield Finding(kind="python", name=running_python(), ok=True, detail=sys.executable)
     yield _find_server(tritonserver)
     for module, (extra, brings) in CLIENTS.items():
@@ -180,8 +180,6 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
     for module, (extra, brings) in LIBRARIES.items():
         found = _find_module("engine", module, needs.extras.get(module, extra))
         yield replace(found, brings=brings, needed_by=needs.engines.get(module, ()))
-    for model, choice in needs.chosen.items():
-        yield Finding(kind="model", name=model, ok=True, detail=choice)
     for model, reason in needs.broken.items():
         yield Finding(kind="model", name=model, ok=False, detail=reason)
     yield from _find_strangers(tritonserver, needs.others)

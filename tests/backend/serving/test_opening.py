@@ -108,6 +108,19 @@ def opened(tmp_path):
     pipeline.close()
 
 
+def test_auto_is_the_first_engine_and_says_where_to_ask(tmp_path, caplog):
+    """One line for the user; nothing is measured, and nothing kept of it."""
+    config = replace(configured(tmp_path), engine="auto")
+    caplog.set_level("INFO")
+    pipeline, learner = open_model(
+        config, Recorder(), Store(tmp_path / "kept"), on_restart=lambda _: None
+    )
+    learner.close()
+    pipeline.close()
+    assert caplog.text.count("`ge-backend tune MODEL --measure`") == 1
+    assert not (tmp_path / "kept" / "engines").exists()
+
+
 @pytest.mark.parametrize(
     "step", ["warn_of_whole_run_ranges", "measured_costs", "keep_states", "Learner"]
 )

@@ -43,7 +43,7 @@ def test_a_file_needs_the_engine_of_its_kind_on_the_device_of_its_model(add, tmp
         "torch": ("gpu",),
         "tokenizers": ("words",),
     }
-    assert (needs.broken, needs.chosen) == ({}, {})
+    assert needs.broken == {}
     assert needs.extras == {"onnxruntime": "cuda", "torch": "cuda", "tokenizers": "text"}
 
 
@@ -59,15 +59,6 @@ def test_one_extra_brings_all_that_a_checkpoint_needs(add, tmp_path, monkeypatch
 
     assert (extras["safetensors"], extras["torch"]) == ("generation", "generation,torch")
     assert "openvino" not in extras
-
-
-def test_a_model_that_asks_for_the_fastest_engine_has_its_choice_told(add, tmp_path):
-    """Before its first start there is none."""
-    auto = 'parameters { key: "engine" value { string_value: "auto" } }'
-    add("encoder", "model.onnx", f'backend: "ge" {auto}')
-    (tmp_path / "encoder" / "1" / "model.onnx").write_bytes(b"\x08\x08")  # its version alone
-    needs = read_needs(tmp_path, {"GE_CACHE_DIR": str(tmp_path / "c"), "GE_DEVICE": "cpu"})
-    assert needs.chosen == {"encoder": "engine not chosen yet"}
 
 
 def test_an_npu_compiles_onnx_and_runs_torch_with_torch_npu(add, tmp_path):
@@ -152,7 +143,7 @@ def says(**parameters: str) -> str:
         (
             "model.onnx",
             {"precision": "fp16"},
-            "'precision' is 'fp16'; model.onnx is run in origin, bf16 by onnxruntime, openvino",
+            "'fp16'; model.onnx is run in origin, bf16, int8 by onnxruntime, openvino on cpu",
         ),
         (
             "model.onnx",

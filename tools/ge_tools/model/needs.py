@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,12 @@ from ge_backend.device.engines import preferred
 from ge_backend.errors import ConfigError, GeError, ModelError
 from ge_backend.kinds import FUSED, TEXT, kind_of
 from ge_backend.model.config.engine_table import DEVICE_ENDS, EngineRow, engines_for, file_ends
-from ge_backend.model.config.model import MachineConfig, ModelConfig
+from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.model_folder import BACKEND, ModelFolder, read_document, read_folder
 from ge_backend.model.files.model_file import find_model_file
 from ge_backend.serving.connect import AUTO
-from ge_backend.serving.engine_choice import described_choice
 from ge_backend.serving.ensemble.hosted import check_hosted
 from ge_backend.serving.ensemble.members import read_ensemble
-from ge_backend.serving.warmup.store import Store
 from ge_text.stub.opening import check_generation
 from ge_tools.model.repository import backend_of, model_folders, refused_folders
 
@@ -36,7 +33,6 @@ class Needs:
         extras: of this package, with commas between, that install an engine and all that goes with
             it, by its module.
         others: the backend by a model of another one that does not bring it.
-        chosen: which engine serves it and why, by the model that asks for the fastest.
         broken: what is wrong, by the model that cannot be used, or folder that is none.
         gpu: the models of ours with instances of KIND_GPU.
     """
@@ -45,7 +41,6 @@ class Needs:
     engines: Mapping[str, tuple[str, ...]]
     extras: Mapping[str, str]
     others: Mapping[str, str]
-    chosen: Mapping[str, str]
     broken: Mapping[str, str]
     gpu: tuple[str, ...] = ()
 
@@ -66,11 +61,9 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
     engines: dict[str, list[str]] = {}
     extras: dict[str, set[str]] = {}
     others: dict[str, str] = {}
-    chosen: dict[str, str] = {}
     gpu: list[str] = []
     folders = model_folders(repository)
     broken = dict(refused_folders(repository))
-    store = Store(MachineConfig.read(environment, owner_pid=os.getpid()).cache_dir)
     for folder in folders:
         try:
             _check_name(folder)
@@ -91,8 +84,6 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
                 for module in engine.libraries:
                     engines.setdefault(module, []).append(folder.name)
                     extras.setdefault(module, set()).update(engine.extra.split(","))
-            if choice := described_choice(config, store):
-                chosen[folder.name] = choice
         except GeError as error:
             broken[folder.name] = str(error)
     return Needs(
@@ -100,7 +91,6 @@ def read_needs(repository: Path, environment: Mapping[str, str]) -> Needs:
         engines={name: tuple(models) for name, models in engines.items()},
         extras={name: ",".join(sorted(names)) for name, names in extras.items()},
         others=others,
-        chosen=chosen,
         broken=broken,
         gpu=tuple(gpu),
     )

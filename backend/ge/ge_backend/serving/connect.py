@@ -54,7 +54,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 ARENA_BYTES = 1 << 20
-# The engine of a model that is only looked at, before one has been chosen, is the first.
+# A name for the first engine that can, as when none is named.
 AUTO = "auto"
 # A run of an encoder on more cores than these gains little from more.
 MOST_THREADS = 4

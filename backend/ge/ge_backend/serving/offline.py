@@ -25,7 +25,6 @@ from ge_backend.serving.assumptions.precision import (
 )
 from ge_backend.serving.assumptions.served import served
 from ge_backend.serving.connect import ARENA_BYTES, source_of
-from ge_backend.serving.engine_choice import remembered_engine
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
 
@@ -76,7 +75,7 @@ def look_into(
         return opened(replace(given, engine=engine, precision=precision))
 
     with contextlib.ExitStack() as held:
-        session = held.enter_context(contextlib.closing(opened(remembered_engine(given, store))))
+        session = held.enter_context(contextlib.closing(opened(given)))
         document = whole_document(folder.document, given, session, store)
         config = folder.config(os.environ, document)
         config = replace(config, placement=Placement(devices=(chosen,)))

@@ -24,8 +24,7 @@ from ge_backend.serving.assumptions.precision import (
 from ge_backend.serving.assumptions.served import Served, check_declared, served
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
-from ge_backend.serving.connect import kept_files, open_fleet, reference_of
-from ge_backend.serving.engine_choice import with_engine
+from ge_backend.serving.connect import AUTO, kept_files, open_fleet, reference_of
 from ge_backend.serving.fleet.fleet import Fleet
 from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.warmup.measure import (
@@ -42,6 +41,11 @@ from ge_backend.shapes.traffic.traffic import Traffic
 __all__ = ["keep_states", "open_model"]
 
 log = logging.getLogger(__name__)
+
+FIRST_SERVES = (
+    "the parameter 'engine' is 'auto', which is now as 'first': the first engine that can serves; "
+    "`ge-backend tune MODEL --measure` finds the fastest, and sets it with --apply"
+)
 
 
 def open_model(
@@ -69,7 +73,8 @@ def open_model(
     Raises:
         GeError: the model cannot be served as configured.
     """
-    config = with_engine(config, store)
+    if config.engine == AUTO:
+        log.info(FIRST_SERVES)
     connect = functools.partial(open_fleet, on_restart=on_restart, served_as=served_as)
     with contextlib.ExitStack() as opened:
         config, fleet, judged = _in_precision(config, store, opened, connect)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from builders import engine_faults as faults
-from builders.graphs import graph, masked_mean
+from builders.graphs import TABLE, WIDTH, graph, masked_mean
 from builders.opened_graph import opened_graph
 from ge_backend.errors import DeviceUnavailable, Unsupported
 from ge_backend.executor.client.session import Session
@@ -97,6 +97,21 @@ def test_a_fault_of_the_engine_shows(judge, model, document):
     verdict = judge(model, mended=False, **document)[0]
     assert verdict.verdict == FAILS
     assert "of its largest number" in verdict.figure
+
+
+def test_ids_that_are_hashed_in_64_bits(judge):
+    """OpenVINO computes them in 32, whatever the file says."""
+    model = graph(
+        [
+            helper.make_node("Mul", ["x", "factor"], ["product"]),
+            helper.make_node("Mod", ["product", "rows"], ["row"]),
+            helper.make_node("Gather", ["table", "row"], ["y"]),
+        ],
+        [("x", TensorProto.INT64, ["batch", "length"])],
+        [("y", TensorProto.FLOAT, ["batch", "length", WIDTH])],
+        [("factor", np.array(1000003)), ("rows", np.array(97)), ("table", TABLE)],
+    )
+    assert judge(model)[0].verdict == FAILS
 
 
 def test_a_fault_that_made_up_values_hide_shows_on_a_sample(judge):

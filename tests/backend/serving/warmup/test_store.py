@@ -192,29 +192,6 @@ class _Full:
         self.file.close()
 
 
-def test_a_chosen_engine_is_kept_under_its_key(tmp_path):
-    """Another key has none, nor has a store without a folder."""
-    store = Store(tmp_path)
-    found = {"openvino": {(1, 16): 2e6, (4, 16): 8e6}, "onnxruntime": {(1, 16): 3e6, (4, 16): 9e6}}
-    store.keep_engines(["a", "b"], found)
-    assert list(store.engines(["a", "b"]).items()) == list(found.items())
-    assert store.engines(["a"]) == {}
-    Store(None).keep_engines(["a"], found)
-    assert Store(None).engines(["a"]) == {}
-
-
-@pytest.mark.parametrize(
-    "text", ["openvino", "[]", "[" * 100_000, '{"a": 7}', '{"a": [[[1, 16], -1]]}']
-)
-def test_engines_that_cannot_be_read_are_none(tmp_path, text):
-    """Also what an earlier version wrote."""
-    store = Store(tmp_path)
-    store.keep_engines(["a"], {"openvino": {(1, 16): 2e6}})
-    (path,) = (tmp_path / "engines").iterdir()
-    path.write_text(text)
-    assert store.engines(["a"]) == {}
-
-
 def test_findings_are_kept_under_their_key(tmp_path):
     """A broken file is as good as none."""
     store = Store(tmp_path)

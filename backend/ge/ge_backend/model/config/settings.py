@@ -127,8 +127,7 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("first", "auto", *engine_names(), VLLM),
         help="What runs the model file, where several engines can. `first`: the first one that is "
         "installed and can compute in `precision`, in the order of the table below. "
-        "`auto`: the fastest of these, measured on some of the model's buckets at its first start, "
-        "of those that answer made-up inputs as the first one does. "
+        "`auto`: the same; `ge-backend tune --measure` finds the fastest. "
         "A model that generates text has `openvino`, `torch` and `vllm` (docs/generation.md).",
     ),
     Setting(

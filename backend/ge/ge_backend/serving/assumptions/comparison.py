@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,20 +10,15 @@ from typing import Protocol
 
 import numpy as np
 
-from ge_backend.errors import GeError, GraphFailed, ModelError
+from ge_backend.errors import GeError, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import aligned
 from ge_backend.executor.protocol.messages import Run
 from ge_backend.model.files.ir_file import ir_quantises
 from ge_backend.model.files.onnx_file import onnx_operators
-from ge_backend.model.layout.layout import Layout
-from ge_backend.model.layout.validate import WELL_KNOWN
-from ge_backend.serving.assumptions.made_up import BOUNDS, LEAST_BOUND, Blank, filled_in
-from ge_backend.serving.warmup.warmup import bucket_inputs
-from ge_backend.shapes.buckets.grid import Bucket
-from ge_backend.tensors import DATA_TYPES, Array, DataType, bf16_to_float32
+from ge_backend.tensors import Array, DataType, bf16_to_float32
 
-__all__ = ["apart", "difference", "quantises", "run_once", "run_staged", "sample_of"]
+__all__ = ["apart", "quantises", "run_once", "run_staged"]
 
 # Outputs that are nowhere larger than this are compared as if they were.
 SMALLEST = 1e-4
@@ -88,64 +82,6 @@ def run_staged(session: Session, run: Run) -> dict[str, Array]:
     if ended is not None and ended[1].error is not None:
         raise ended[1].error
     return {} if ended is None else ended[1].outputs
-
-
-def sample_of(
-    session: Session, layout: Layout, bucket: Bucket
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return values that a graph takes, in which a difference can show, and its answers.
-
-    Both are empty for a graph of texts.
-
-    Raises:
-        GraphFailed: it refuses even zeros and ones.
-        GeError: as `run_once`.
-    """
-    kinds = {item.name: item.made or WELL_KNOWN.get(item.name, "") for item in layout.inputs}
-    dims = {item.name: item.dims for item in layout.inputs}
-    given = bucket_inputs(bucket, layout)
-    if any(item.dtype == "BYTES" for item in given):
-        return {}, {}
-    blanks = [
-        Blank(
-            name=item.name,
-            dtype=DATA_TYPES[item.dtype],
-            shape=item.shape,
-            kind=kinds.get(item.name, "state"),
-            fill=item.fill,
-        )
-        for item in given
-    ]
-    # What has a fixed shape and no rows may be sizes: a large one could take all memory.
-    chosen = [b.name for b in blanks if b.whole and (layout.batched or -1 in dims.get(b.name, ()))]
-    bounds = dict.fromkeys(chosen, LEAST_BOUND)
-    values = functools.partial(filled_in, blanks)
-    inputs = values(bounds)
-    answers = run_once(session, inputs)
-    for name in bounds:
-        for bound in BOUNDS:
-            larger = values({**bounds, name: bound})
-            try:
-                answers = run_once(session, larger)
-            except GraphFailed:
-                continue
-            inputs, bounds[name] = larger, bound
-            break
-    return inputs, answers
-
-
-def difference(
-    expected: Mapping[str, Array], got: Mapping[str, Array], layout: Layout, tolerance: float
-) -> str:
-    """Return how answers differ in the outputs that clients get; "" where they agree.
-
-    Args:
-        expected: outputs by name.
-        got: those of another engine.
-        layout: the graph's.
-        tolerance: of real numbers, as a part of the output's largest one; all else is equal.
-    """
-    return apart(expected, got, layout.outputs, tolerance)[1]
 
 
 def apart(

@@ -10,11 +10,9 @@ import numpy as np
 
 from ge_backend.tensors import Array, DataType, Shape, float32_to_bf16
 
-__all__ = ["BOUNDS", "LEAST_BOUND", "Blank", "filled_in"]
+__all__ = ["LEAST_BOUND", "Blank", "filled_in"]
 
-# Whole numbers are below one of these, the largest that the graph takes: it may look them up in a
-# table of any length.
-BOUNDS = (1 << 20, 1 << 14, 1 << 10, 1 << 6)
+# Whole numbers are below it where nothing is known of the graph: it may look them up in a table.
 LEAST_BOUND = 2
 SEED = 20
 

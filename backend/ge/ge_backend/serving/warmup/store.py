@@ -63,23 +63,6 @@ class Store:
         table = [[list(bucket), cost] for bucket, cost in sorted(costs.items())]
         self._keep("costs", key, {"version": VERSION, "key": list(key), "costs": table})
 
-    def engines(self, key: Sequence[str]) -> dict[str, dict[Bucket, float]]:
-        """Return the engines that were measured under a key, the fastest first, with their costs.
-
-        Nanoseconds by bucket; empty when none was measured.
-        """
-
-        def taken(document: Any) -> dict[str, dict[Bucket, float]]:
-            return {str(name): _checked(costs) for name, costs in document.items()}
-
-        return self._read("engines", key, taken) or {}
-
-    def keep_engines(
-        self, key: Sequence[str], engines: Mapping[str, Mapping[Bucket, float]]
-    ) -> None:
-        """Keep the engines that were measured, the fastest first."""
-        self._keep("engines", key, {name: list(costs.items()) for name, costs in engines.items()})
-
     def findings(self, key: Sequence[str]) -> Any:
         """Return what was found out about a model under a key, as JSON has it; None if nothing."""
         return self._read("findings", key, lambda kept: kept)
