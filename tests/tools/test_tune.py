@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from builders.graphs import masked_mean
 from builders.histograms import histogram_of
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.warmup.measure import cost_key
@@ -352,3 +353,74 @@ def test_sizes_that_would_not_load_are_not_written(model, trace, ge_backend):
     assert (code, out) == (2, "")
     assert "would not load with these sizes: parameter 'max_elements': bucket 1x1500 has" in err
     assert (folder / "config.pbtxt").read_text() == config
+
+
+@pytest.fixture
+def encoder(tmp_path, cache):
+    """A model of an ONNX file, which two engines run."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    folder = tmp_path / "repository" / "encoder"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.onnx").write_bytes(masked_mean())
+    (folder / "config.pbtxt").write_text('backend: "ge"\nmax_batch_size: 4  # rows\n')
+    return folder
+
+
+def test_engines_and_precisions_are_measured_as_served(encoder, ge_backend):
+    """All that are installed, under made-up lengths; the file has what was found to be faster."""
+    asked = ("--measure", "--seconds", "0.3", "--at-once", "4", "--device", "cpu")
+    code, out, err = ge_backend("tune", encoder, *asked, "--apply", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert "4 requests at once for 0.3 s; log-normal lengths" in found["load"]
+    ways = {(w["parameters"]["engine"], w["parameters"]["precision"]): w for w in found["ways"]}
+    assert next(iter(ways)) == ("onnxruntime", "origin")
+    assert {("openvino", "origin"), ("openvino", "bf16"), ("openvino", "int8")} <= ways.keys()
+    assert ways["onnxruntime", "origin"]["requests_per_s"] > 0
+    assert ways["openvino", "origin"]["requests_per_s"] > 0
+    written = (encoder / "config.pbtxt").read_text()
+    assert written.startswith('backend: "ge"\nmax_batch_size: 4  # rows\n')
+    for key, value in found["parameters"].items():
+        assert f'key: "{key}" value {{ string_value: "{value}" }}' in written
+    assert bool(found["parameters"]) == bool(found["diff"])
+
+
+def test_a_precision_that_is_named_is_chosen(encoder, ge_backend):
+    """It is measured beside what serves now, and set where it can be served at all."""
+    asked = ("--measure", "--seconds", "0.3", "--precision", "bf16", "--device", "cpu", "--apply")
+    _, out, _ = ge_backend("tune", encoder, *asked)
+    assert "onnxruntime (now)" in out
+    assert (
+        'key: "precision" value { string_value: "bf16" }' in (encoder / "config.pbtxt").read_text()
+    )
+
+
+def test_better_sizes_of_the_best_way_are_measured_too(recorded, ge_backend):
+    """Of recorded traffic; longer runs for more padding make them faster, so they are applied."""
+    costs = {
+        f"{rows}x{size}": 2.0 if size < 64 else 20.0 for rows in (1, 8) for size in (16, 20, 64)
+    }
+    document = json.loads((recorded / "1" / "model.null").read_text())
+    (recorded / "1" / "model.null").write_text(json.dumps({**document, "cost_ms": costs}))
+    _, out, _ = ge_backend("tune", recorded, "--measure", "--seconds", "0.5", "--apply")
+    assert "lengths from " in out
+    assert "the device (now)  origin     as now" in out
+    assert (
+        'key: "buckets.length" value { string_value: "20,64" }'
+        in (recorded / "config.pbtxt").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        (("--graphs", "2"), "--graphs and --plot are of sizes alone"),
+        (("--plot", "x.png"), "--graphs and --plot are of sizes alone"),
+    ],
+)
+def test_options_of_sizes_alone(recorded, ge_backend, extra, said):
+    """They would change nothing of what is measured."""
+    code, out, err = ge_backend("tune", recorded, "--measure", *extra)
+    assert (code, out) == (2, "")
+    assert said in err

@@ -1,9 +1,11 @@
-"""`ge-backend tune`: bucket sizes from the traffic that a model has really had."""
+"""`ge-backend tune`: bucket sizes, engine and precision from the traffic that a model has had."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
@@ -16,8 +18,11 @@ from ge_backend.shapes.buckets.axis import ROWS
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 from ge_backend.shapes.traffic.trace_file import read_trace
 from ge_tools.model.applied import apply_settings
+from ge_tools.model.as_served import Load, check_measurable, log_normal, measured
+from ge_tools.model.ways import way_of, ways_of
 from ge_tools.report.plot import write_plot
 from ge_tools.report.tuning import Tuning, tuning_json, tuning_text
+from ge_tools.report.ways import Comparison, comparison_json, comparison_text
 
 __all__ = ["register"]
 
@@ -26,6 +31,10 @@ Finds the sizes of each ragged axis that cost the recorded traffic least, for so
 are those that warm-up measured on this machine, else elements. Nothing is changed without --apply,
 and with it only sizes that save 5 % or that cover more, unless --graphs says how many there are to
 be.
+
+With --measure the model is served in every engine that is installed, in each precision that it has,
+with requests of that traffic, or of made-up lengths where there is none: several at once, each way
+in a process of its own. The lines are of the fastest in the model's own precision.
 """
 
 
@@ -54,6 +63,23 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--cache-dir", type=Path, metavar="DIR", help="where traffic is kept; default: GE_CACHE_DIR"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    measure = parser.add_argument_group("engines and precisions")
+    measure.add_argument(
+        "--measure", action="store_true", help="serve it in each, one after the other, and compare"
+    )
+    measure.add_argument(
+        "--precision",
+        action="append",
+        default=[],
+        metavar="P",
+        help="measure only this one, and choose it; may be given several times",
+    )
+    measure.add_argument(
+        "--at-once", type=_at_least_one, default=16, metavar="N", help="requests in flight (16)"
+    )
+    measure.add_argument(
+        "--seconds", type=float, default=10.0, metavar="S", help="for each way (10)"
+    )
     parser.set_defaults(func=tune)
 
 
@@ -63,6 +89,8 @@ def tune(arguments: argparse.Namespace) -> int:
     Raises:
         GeError: the model cannot be read, there is no traffic, or the sizes cannot be applied.
     """
+    if arguments.measure:
+        return _measure(arguments)
     path, device = arguments.model, arguments.device
     with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
         tuning = work_out(model, arguments.trace, arguments.graphs)
@@ -78,6 +106,74 @@ def tune(arguments: argparse.Namespace) -> int:
     else:
         print("\n".join(tuning_text(tuning, diff)))
     return 0
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of requests; expected 1 or more")
+    return int(text)
+
+
+def _measure(arguments: argparse.Namespace) -> int:
+    """Print how fast the model is in each engine and precision, and apply the best if asked to."""
+    if arguments.graphs is not None or arguments.plot is not None:
+        raise ConfigError("--graphs and --plot are of sizes alone; leave them out with --measure")
+    comparison, file = _compared(arguments)
+    diff = apply_settings(file, comparison.parameters()) if arguments.apply else None
+    if arguments.json:
+        print(comparison_json(comparison, diff))
+    else:
+        print("\n".join(comparison_text(comparison, diff)))
+    return 0
+
+
+def _compared(arguments: argparse.Namespace) -> tuple[Comparison, Path]:
+    """Return what came of each way, better sizes of the best one too, and the config.pbtxt."""
+    path, device, trace = arguments.model, arguments.device, arguments.trace
+    with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
+        config, cache_dir, axes = model.config, model.store.directory, model.layout.axes
+        check_measurable(model.layout, config.name)
+        now = way_of(config, model.session.engine)
+        source, traffic, sizes = _traffic(model, trace)
+    load = Load(at_once=arguments.at_once, seconds=arguments.seconds, axes=axes, traffic=traffic)
+    ways = dict.fromkeys([now, *ways_of(config, arguments.precision)])
+    comparison = Comparison(
+        model=config.name,
+        load=f"{load.at_once} requests at once for {load.seconds:g} s; {source}",
+        found={way: measured(config, way, load, cache_dir) for way in ways},
+        now=now,
+        allowed=tuple(arguments.precision) or (config.precision,),
+    )
+    best = comparison.best
+    if best is not None and sizes and comparison.measured[best].bucketed:
+        finer = replace(best, buckets=tuple(sizes.items()))
+        found = {**comparison.found, finer: measured(config, finer, load, cache_dir)}
+        comparison = replace(comparison, found=found)
+    return comparison, config.directory.parent / "config.pbtxt"
+
+
+def _traffic(
+    model: ShapedModel, trace: Path | None
+) -> tuple[str, Mapping[str, SizeHistogram], dict[str, str]]:
+    """Return where lengths come from, how often each comes, by axis, and better sizes for them."""
+    axes, recorded = model.layout.axes, model.store.traffic(model.config.name)
+    if not axes:
+        return "requests of one size, as no axis is padded", {}, {}
+    if trace is None and not all(axis in recorded and recorded[axis].total for axis in axes):
+        made_up = {axis.name: log_normal(axis.largest) for axis in model.grid.axes[1:]}
+        return "log-normal lengths, as no traffic is recorded", made_up, {}
+    traffic = _recorded(model) if trace is None else read_trace(trace, axes)
+    where = trace or model.store.traffic_path(model.config.name)
+    return f"lengths from {where}", traffic, _new_sizes(model, trace)
+
+
+def _new_sizes(model: ShapedModel, trace: Path | None) -> dict[str, str]:
+    """Return parameters with better sizes; empty where something else says which there are."""
+    sizes = work_out(model, trace, None).worthwhile()
+    with contextlib.suppress(ConfigError):
+        _check_applicable(model, sizes)
+        return sizes
+    return {}
 
 
 def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuning:

@@ -38,7 +38,6 @@ SHOWN = {
     ("docs/compile.md", "  [ByOpType]"): "CANN's own format",
     ("docs/deploy.md", "size  "): "what is printed",
     ("docs/devices.md", "msprof --output"): "a command of CANN's",
-    ("docs/devices.md", "PASS  model"): "what is printed",
     ("docs/devices.md", "uploads "): "a drawing",
     ("docs/devices.md", "models/encoder/1/model.1x64.om"): "names of files",
     ("docs/devices.md", "arena ─▶"): "a drawing",
