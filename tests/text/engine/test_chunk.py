@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_text.engine.chunk import FIRST, PATIENCE, SMALLEST, ChunkController
+from ge_text.engine.chunk import ENOUGH, FIRST, PATIENCE, SMALLEST, ChunkController
 
 
 def step_s(decodes, prompt_tokens):
@@ -32,13 +32,23 @@ def test_a_target_below_what_decoding_takes_does_not_stop_prompts():
     assert learned(ChunkController(fixed=0, budget=8, target_s=0.001)) == 8
 
 
-def test_where_nobody_waits_for_a_token_the_budget_is_the_bound():
-    """A prompt alone is computed in steps as large as they may be."""
-    controller = ChunkController(fixed=0, budget=4096, target_s=0.01)
-    assert controller.tokens(0) == 4096
+def test_where_nobody_waits_for_a_token_a_step_takes_its_longest():
+    """Prompts alone are computed in steps as long as any, and of no fewer tokens than are enough."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.4)
+    assert controller.tokens(0) == ENOUGH
     learned(controller)
-    assert controller.tokens(0) == 4096
-    assert controller.tokens(8) < 100
+    assert step_s(0, controller.tokens(0)) == pytest.approx(0.4 * PATIENCE, rel=0.1)
+    hurried = ChunkController(fixed=0, budget=4096, target_s=0.01)
+    learned(hurried)
+    assert hurried.tokens(0) == ENOUGH
+    assert hurried.tokens(8) < 100
+
+
+def test_the_budget_is_the_bound_of_a_fast_device():
+    """Its largest step takes less than is allowed, with texts that wait for a token or without."""
+    controller = ChunkController(fixed=0, budget=300, target_s=1.0)
+    learned(controller)
+    assert (controller.tokens(0), controller.tokens(8)) == (300, 300)
 
 
 def test_the_first_chunk_is_careful():
@@ -84,7 +94,7 @@ def test_one_slow_step_at_the_beginning_is_soon_forgotten(what):
     assert step_s(8, controller.tokens(8)) == pytest.approx(0.1, rel=0.2)
 
 
-@pytest.mark.parametrize(("newcomers", "times"), [(0, 1), (8, 1), (24, 3), (1000, PATIENCE)])
+@pytest.mark.parametrize(("newcomers", "times"), [(0, 1), (8, 1), (12, 1.5), (1000, PATIENCE)])
 def test_many_newcomers_may_make_few_streams_wait(newcomers, times):
     """A step takes as many times the target as more wait for a first token than for a next one."""
     controller = ChunkController(fixed=0, budget=4096, target_s=0.1)

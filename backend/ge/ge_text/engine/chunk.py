@@ -4,9 +4,11 @@ A step takes as long as its decoding alone would, and more for each prompt token
 the first per number of rows (in powers of two), the second as what a step took beyond the first; a
 row more than was measured counts as a prompt token does.
 The chunk is what the target leaves room for. Where more texts wait for their first token than for
-their next one, a step may take as many times longer, within bounds: what is lost to the few is less
-than what the many gain, because large chunks are computed faster. Steps in which nobody waits for a
-next token may be as large as the budget.
+their next one, a step may take as many times longer, up to `PATIENCE`: what is lost to the few is
+less than what the many gain. Where nobody waits for a next token a step takes as long as that, but
+has `ENOUGH` tokens in any case: of several prompts the first ones answer while the others are read,
+who comes in the meantime waits no longer than for one step, and more tokens at once are computed no
+faster on a processor. On an accelerator the budget ends a step before its time does.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ __all__ = ["ChunkController"]
 SMALLEST = 16  # prompts go on, whatever the target
 FIRST = 128  # before anything is known
 EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
-PATIENCE = 8.0  # times the target that a step takes at most
+ENOUGH = 256  # so many are computed as fast, for each, as more at once
+PATIENCE = 2.0  # times the target that a step takes at most
 _WEIGHT = 0.3  # of the latest measurement among those before it
 
 
@@ -49,7 +52,8 @@ class ChunkController:
         if self._fixed:
             return min(self._fixed, self.budget)
         if not decodes:
-            return self.budget
+            held = int(PATIENCE * self._target_s / self.token_s) if self.token_s else 0
+            return min(max(ENOUGH, held), self.budget)
         if not self.token_s:
             return min(FIRST, self.budget)
         target_s = self._target_s * min(max(1.0, newcomers / decodes), PATIENCE)

@@ -284,7 +284,7 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         default="100",
         help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps. "
         "Where more texts wait for their first token than for their next one, it is as many times "
-        "longer, up to eight.",
+        "longer, up to two; steps in which none waits for its next one are twice as long.",
     ),
     Setting(
         key="block_size",
