@@ -198,7 +198,7 @@ _Leaf = TypeVar("_Leaf", bound=GeError)
 
 
 def unforeseen(error: Exception, kind: type[_Leaf]) -> _Leaf:
-    """Return what is told of an error that nobody foresaw, whose traceback is in the log."""
+    """Return what is said about an unforeseen error, whose traceback is in the log."""
     return kind(f"{type(error).__name__}: {error} (see the server's log)")
 
 

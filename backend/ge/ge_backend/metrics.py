@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def at_end(self) -> float:
-        """What a gauge is once its model is unloaded: of a device nobody tells any more."""
+        """What a gauge is once its model is unloaded: of a device it is not known any more."""
         return math.nan if "device" in self.labels else 0.0
 
 

@@ -85,7 +85,7 @@ def settled(result: Array, place: Array | None, *, lasting: bool = True) -> Arra
     Args:
         result: of a run.
         place: where the caller wants it; it may have been predicted wrong.
-        lasting: nobody else will write to the result's memory; else it is copied in any case.
+        lasting: no other will write to the result's memory; else it is copied in any case.
     """
     if place is None or place.shape != result.shape or place.dtype != result.dtype:
         return result if lasting else result.copy()

@@ -1,6 +1,6 @@
 """The seam between serving and hardware: what a device is, and what it loads.
 
-Above this folder nobody names an engine or a vendor. A `Device` loads a `GraphSource` and gives a
+No module above names an engine or a vendor. A `Device` loads a `GraphSource` and gives a
 `Graph`; a graph reads host arrays (views of an arena) and writes host arrays. What only some
 devices can do is a separate optional object, not a flag.
 """

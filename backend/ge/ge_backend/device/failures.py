@@ -48,7 +48,7 @@ def failure(error: BaseException, path: str) -> GeError:
 
 @contextlib.contextmanager
 def told_by_caller() -> Iterator[None]:
-    """Log failures in this thread as details: whoever asked for the run says what failed."""
+    """Log failures in this thread as details: the caller of the run says what failed."""
     before = _LEVEL.set(logging.DEBUG)
     try:
         yield

@@ -14,7 +14,7 @@ class Health:
 
     Attributes:
         abnormal: 1: its driver says that it cannot be used; 0: it can.
-        cube, vector, aicpu: how busy these units are, in percent, whoever uses them.
+        cube, vector, aicpu: how busy these units are, in percent, by all users.
     """
 
     abnormal: int = -1

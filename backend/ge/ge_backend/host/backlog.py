@@ -27,7 +27,7 @@ __all__ = ["Backlog", "BatchServer"]
 
 # Asking the host whether a client has given up costs 10-25 us; who waited less is not asked about.
 ASK_AFTER_NS = 5_000_000
-# And while no more may wait, so many are asked so often, in turn: all that time nobody is let in.
+# And while no more may wait, this many are asked so often, in turn: until then none is let in.
 ASK_EVERY_NS = 50_000_000
 MOST_ASKED = 100
 GIVEN_UP = "the client has given up on the request while it waited"
@@ -41,7 +41,7 @@ class BatchServer:
         serve: answers a batch: a response for each request, None where it was sent already.
         refuse: returns the response to a request that is not served.
         free_at_ns: when the batch that runs is expected to end, CLOCK_MONOTONIC; infinite where
-            nobody knows.
+            not known.
     """
 
     serve: Callable[[Sequence[Arrival]], list[Any]]
@@ -185,7 +185,7 @@ class Backlog:
         return [(arrival, _too_late(arrival, now_ns)) for arrival in late]
 
     def _take_given_up(self) -> list[tuple[Arrival, GeError]]:
-        """Where no more may wait, take those that nobody waits for; the lock is held."""
+        """Where no more may wait, take those that no client waits for; the lock is held."""
         now_ns = time.monotonic_ns()
         full = 0 < self._max_size <= len(self._waiting)
         if not full or now_ns < self._asked_ns + ASK_EVERY_NS:

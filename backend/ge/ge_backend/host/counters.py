@@ -102,7 +102,7 @@ class Counters:
                 self._series[key].set(self._told[key])
 
     def _take_back(self) -> None:
-        """End what was told of now: the host's series outlive this instance."""
+        """End what describes the present: the host's series outlive this instance."""
         for key in self._gauges():
             self._series[key].set(METRICS[key[0]].at_end)
 

@@ -1,4 +1,4 @@
-"""The server that has started this process: what it was told of configurations, and serves.
+"""The server that has started this process: the configurations it was given, and serves.
 
 A stub is handed the configuration of its own model alone. Those of others, as a fused ensemble
 needs, are in their folders, where a server reads other files than config.pbtxt if it is told to
@@ -37,7 +37,7 @@ from ge_backend.model.config.model_folder import read_document
 
 __all__ = ["HostServer"]
 
-# A server that has one thread for HTTP, and loads this model for it, answers nobody meanwhile.
+# A server that has one thread for HTTP, and loads this model for it, answers no other meanwhile.
 TIMEOUT_S = 3.0
 STARTED = 19  # of `stat_of`
 REPOSITORIES = ("model-repository", "model-store")

@@ -51,7 +51,7 @@ class BufferMemory(Protocol):
 
     @property
     def alignment(self) -> int:
-        """Copies within the device begin at multiples of so many bytes on both sides."""
+        """Copies within the device begin at multiples of this many bytes on both sides."""
 
     def allocate(self, nbytes: int, what: str) -> DeviceBuffer:
         """Return a buffer of `nbytes`, at least 1, and of arbitrary content.

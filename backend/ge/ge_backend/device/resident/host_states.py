@@ -20,7 +20,7 @@ from ge_backend.tensors import Array, Shape, agree
 
 __all__ = ["HostStates"]
 
-# A buffer of more than so many times what a sequence begins with is not kept for the next one.
+# A buffer of more than this many times what a sequence begins with is not kept for the next one.
 MOST_SPARE = 4
 
 
@@ -129,7 +129,7 @@ class _Growing:
             self._keep(slot, value)
 
     def _give_back(self, slot: int) -> None:
-        """Let go of what a longer sequence has left, which may be any size."""
+        """Release what a longer sequence has left, which may be any size."""
         if self._buffers[slot].size > MOST_SPARE * max(1, self._initial.size):
             self._buffers[slot] = np.empty(0, self._initial.dtype)
 

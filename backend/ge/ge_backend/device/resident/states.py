@@ -32,7 +32,7 @@ from ge_backend.tensors import Array, Shape
 
 __all__ = ["StateStore", "open_states"]
 
-# Initial values lie side by side up to so many bytes of each state, so that padding is one copy.
+# Initial values lie side by side up to this many bytes of each state, so that padding is one copy.
 PADDING_BYTES = 1 << 20
 
 _GONE = (
@@ -182,7 +182,7 @@ class _Kept:
     initial: int
 
     def copies(self, numbers: Sequence[int], rows: int) -> tuple[Copy, ...]:
-        """Return what connects a tensor's first rows, of so many, to the rows of these numbers.
+        """Return what connects a tensor's first rows, of a number, to the rows of these numbers.
 
         What lies in front of the batch's dimension cuts each row into parts.
         """

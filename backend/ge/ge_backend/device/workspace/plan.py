@@ -1,6 +1,6 @@
 """The memory plan: a range of the workspace pool for every holder, decided without a device.
 
-Ranges may overlap: whoever holds two that do lets one wait for the other. So a need as large as the
+Ranges may overlap: of two that do, one waits for the other. So a need as large as the
 pool always has a place, and the plan's whole work is to make those overlap that meet least. Two
 holders that run the shares `a` and `b` of the time meet for the share `a * b` of it; the plan makes
 the sum of these over all overlapping pairs small.
@@ -104,7 +104,7 @@ class MemoryPlan:
 
     @property
     def contention(self) -> float:
-        """The sum of the conflicts' weights; 0 where nobody waits for anybody."""
+        """The sum of the conflicts' weights; 0 where no run waits for another."""
         return sum(conflict.weight for conflict in self.conflicts)
 
     @property
@@ -165,7 +165,7 @@ def plan_memory(needs: Sequence[Need], size_bytes: int) -> MemoryPlan:
         order = sorted(open_, key=key, reverse=True)
         drafts.append(_improved(_draft(fixed, order, size_bytes), size_bytes))
         if not _contention(drafts[-1]):
-            break  # nobody waits: no other order gives less
+            break  # none waits: no other order gives less
     placed = {place.need.holder: place for place in min(drafts, key=_contention)}
     return MemoryPlan(
         size_bytes=size_bytes,

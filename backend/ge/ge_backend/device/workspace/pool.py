@@ -1,8 +1,8 @@
 """The workspace pool of one device: who has which place in it, and who may use his now.
 
 A *place* is a range that a holder keeps from load to unload; a *lease* is the use of bytes during
-one run. Whose places overlap take turns: `lease` gives what is free and never waits, so whoever
-has to wait holds nothing meanwhile and nobody can wait in a circle.
+one run. Whose places overlap take turns: `lease` gives what is free and never waits, so a run
+that has to wait holds nothing meanwhile and there is no circle of waits.
 
 There are two kinds of holders. A *bound* one was told its range and has built addresses into its
 graph: it gets that range or waits. A *measured* one has an engine that finds its own scratch, so
@@ -101,7 +101,7 @@ class Pool:
     """Ranges and leases of one device; safe to use from several threads.
 
     Args:
-        size_bytes: of the memory that was set aside; 0: nothing is shared and nobody waits.
+        size_bytes: of the memory that was set aside; 0: nothing is shared and no run waits.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -204,7 +204,7 @@ class Pool:
             return lease
 
     def claim(self, holder: str, nbytes: int = 0) -> tuple[Range, ...]:
-        """Return the ranges for which this run waits, so that nobody after it takes them."""
+        """Return the ranges for which this run waits, so that no later one takes them."""
         with self._lock:
             return self._wanted(self._holding(holder), nbytes)
 
@@ -275,7 +275,7 @@ class Pool:
         return (Range(offset=tightest.offset, nbytes=needed),)
 
     def _plan_again(self, *needs: Need) -> MemoryPlan:
-        """Plan for the holders and these needs; move whom nobody uses and nothing binds."""
+        """Plan for the holders and these needs; move those that are unused and unbound."""
         plan = plan_memory([*self._kept(), *needs], self.size_bytes)
         for holder, holding in self._holdings.items():
             if holding.ranges and _is_movable(holding):

@@ -136,7 +136,7 @@ class Translated:
 def translate(
     declared: Mapping[str, str], *, kind: str, devices: int, instances: int, dynamic_batching: bool
 ) -> Translated:
-    """Return the parameters of a model in our words; it has so many devices of a kind.
+    """Return the parameters of a model in our words; it has this many devices of a kind.
 
     Raises:
         ConfigError: a value cannot be used, keys contradict each other, or one is refused.

@@ -13,8 +13,8 @@ __all__ = ["inside"]
 def inside(folder: Path, name: str, what: str) -> Path:
     """Return the file of this name in a folder.
 
-    Whoever may load a model may give a configuration with it, so a name is not trusted. Links in
-    the folder are: they are the repository's.
+    A client that loads a model may give a configuration with it, so a name is not trusted. Links
+    in the folder are: they are the repository's.
 
     Raises:
         ConfigError: it lies elsewhere; names `what`, the setting.

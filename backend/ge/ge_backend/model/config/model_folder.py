@@ -188,7 +188,7 @@ def served_version(path: Path, document: Mapping[str, Any]) -> str:
     """Return the version that the host serves, of several the latest.
 
     Raises:
-        ConfigError: there is none, and without one the host refuses any model; or nobody may look.
+        ConfigError: there is none, and without one the host refuses a model; or it is not readable.
     """
     found = served_versions(path, document)
     if not found:
@@ -210,7 +210,7 @@ def served_versions(path: Path, document: Mapping[str, Any]) -> list[str]:
     is served.
 
     Raises:
-        ConfigError: nobody may look.
+        ConfigError: it cannot be read.
     """
     policy = document.get("version_policy", {})
     try:

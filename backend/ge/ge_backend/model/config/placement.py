@@ -83,7 +83,7 @@ def place(*, device: str, device_ids: str, forced: str) -> Placement:
 
 
 def _name(kind: str, index: int) -> str:
-    """Return the one name of a device, so that whoever means the same one says the same."""
+    """Return the one name of a device, so that equal devices have equal names."""
     return kind if kind in UNNUMBERED and not index else f"{kind}:{index}"
 
 

@@ -61,7 +61,7 @@ class State:
     axis: int = 0
 
     def of_rows(self, rows: int, dims: Shape) -> Shape:
-        """Return the shape of so many rows of these sizes, as the graph has them."""
+        """Return the shape of this many rows of these sizes, as the graph has them."""
         return (*dims[: self.axis], rows, *dims[self.axis :])
 
 
@@ -87,7 +87,7 @@ class SequenceBatching:
         """How many sequences' states are kept.
 
         With `direct` the host says whose place a new sequence takes. With `oldest` it does not; so
-        that nobody who lives has to make room, as many may have vanished unsaid as live.
+        that no live one has to make room, as many may have vanished unsaid as live.
         """
         return self.capacity if self.strategy == "direct" else 2 * self.capacity
 

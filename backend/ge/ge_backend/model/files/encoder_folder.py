@@ -30,7 +30,7 @@ PARTS = (CONFIG, MODULES, "tokenizer_config.json")
 SENTENCE = "sentence_*_config.json"
 
 POOLINGS = ("mean", "cls", "max", "last")
-# What RoBERTa and its kin count positions from: so many of the table are not for tokens.
+# What RoBERTa and its kin count positions from: this many of the table are not for tokens.
 FIRST_POSITION = {"roberta": 2, "xlm-roberta": 2, "camembert": 2, "mpnet": 2}
 GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # What a checkpoint's architecture ends with, and the output that its head gives.

@@ -48,7 +48,7 @@ def find_model_file(directory: Path, filename: str, device: str = "") -> Path:
         device: `cpu`, `npu:0`; what was compiled for one kind of device comes first there.
 
     Raises:
-        ModelError: there is none; says what was looked for and what is there. Or nobody may look.
+        ModelError: there is none; says what was looked for and what is there. Or it cannot be read.
     """
     try:
         return _found(directory, filename, device)

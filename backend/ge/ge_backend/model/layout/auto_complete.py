@@ -103,9 +103,9 @@ def _served(outputs: Sequence[TensorSpec]) -> list[TensorSpec]:
 def _batch_rows(ours: ModelConfig, signature: Signature, *, compiled: bool) -> int:
     """Return the batch size where every tensor begins with one and the same free axis, else 0.
 
-    It is a default, or the largest that a file was compiled for. Whoever declares all dimensions of
-    a tensor has none for batches, as who declares one value of an output without dimensions. Others
-    of these, which are not served, say nothing.
+    It is a default, or the largest that a file was compiled for. A model that declares all
+    dimensions of a tensor has none for batches, as does one that declares one value of an output
+    without dimensions. Others of these, which are not served, say nothing.
     """
     declared = {tensor.name: len(tensor.graph_dims) for tensor in (*ours.inputs, *ours.outputs)}
     specs = (*signature.inputs, *(spec for spec in signature.outputs if spec.dims))

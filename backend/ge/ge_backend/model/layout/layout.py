@@ -308,7 +308,7 @@ def _declared_sizes(config: ModelConfig, inputs: Sequence[InputLayout]) -> dict[
 
 
 def _used(spec: TensorSpec, config: ModelConfig) -> bool:
-    """Whether an input is given to the graph: all but optional ones that nobody declares."""
+    """Whether an input is given to the graph: all but optional ones that are not declared."""
     described = any(spec.name in block.names for block in config.batch_inputs)
     declared = described or tensor_named(config.inputs, spec.name) is not None
     return declared or bool(generated_by(config, spec)) or not spec.optional

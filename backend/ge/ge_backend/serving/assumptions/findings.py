@@ -24,7 +24,7 @@ __all__ = ["Findings", "found", "trial_of"]
 
 log = logging.getLogger(__name__)
 
-# Of the sizes that lengths are tried at, so many steps up is much larger.
+# Of the sizes that lengths are tried at, this many steps up is much larger.
 LARGER = 2
 NO_BOUNDS: Mapping[str, int] = {}
 HOW = "runs with a size of its own for each axis"

@@ -49,5 +49,5 @@ def _content(path: str, stamp: str) -> tuple[str, ...]:
 def _stamp(path: Path) -> str:
     try:
         return fingerprint(path)
-    except OSError:  # as good as none: whoever reads it says so
+    except OSError:  # as good as none: its reader says so
         return ""

@@ -27,7 +27,7 @@ STEPS = ((16, 4), (64, 32), (256, 64), (1024, 256), (4096, 1024), (16384, 4096))
 SCALES = (PRIMES, *(tuple(first + step * at for at in range(8)) for first, step in STEPS))
 # Sums are looked for at the first of them.
 SUM_SCALES = 2
-# So many groups of lengths are tried apart; of more lengths those of equal inputs are one.
+# This many groups of lengths are tried apart; of more lengths those of equal inputs are one.
 MOST_SPLITS = 12
 MANY = 6
 

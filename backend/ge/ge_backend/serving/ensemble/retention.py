@@ -44,7 +44,7 @@ class StepRetention:
     Attributes:
         inputs: its inputs that are taken from there.
         outputs: its outputs that are left there, and whether they go to the host as well.
-        unrequested: its outputs that nobody takes, where they need not come to the host.
+        unrequested: its outputs that no step takes, where they need not come to the host.
         frees: it forgets the tensors of all steps in its memory. The first one that leaves any
             there does, so that their memory is free again when the next batch needs it.
     """
@@ -101,7 +101,7 @@ def step_retentions(dag: Dag, places: Sequence[Place]) -> list[StepRetention]:
 
 
 def _unrequested(dag: Dag, place: Place) -> frozenset[str]:
-    """Return the outputs that no step takes, no client, and nobody for the sizes of another."""
+    """Return the outputs that no step takes, no client, and none for the sizes of another."""
     if place.memory is None or not place.memory.name:
         return frozenset()
     wanted = set(dag.outputs).union(*(step.inputs.values() for step in dag.steps))

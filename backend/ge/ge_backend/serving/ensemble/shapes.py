@@ -1,6 +1,6 @@
 """How a tensor between two steps looks to who writes it and to who reads it. Pure.
 
-The host does this around single models; inside a fused ensemble nobody else is there to.
+The host does this around single models; inside a fused ensemble no other does it.
 Source: triton-inference-server/core. `reshape`: src/infer_request.cc, `Normalize`, and
 src/infer_response.cc, `Output::Reshape`: the sizes of one side's free dims are, in order, those of
 the other's. Batches: src/ensemble_scheduler/ensemble_scheduler.cc, `ReshapeTensorDims`.

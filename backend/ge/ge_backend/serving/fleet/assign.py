@@ -19,7 +19,7 @@ class DeviceLoad:
     """What a device has to do before anything is assigned to it, and what it was given before.
 
     Attributes:
-        outstanding_ns: the estimate for all runs that wait or run there, whoever sent them.
+        outstanding_ns: the estimate for all runs that wait or run there, of all stubs.
         given_ns: what this instance has sent there so far; decides between equals, so that
             single requests to idle devices take turns.
     """

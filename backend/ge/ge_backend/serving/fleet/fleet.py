@@ -137,7 +137,7 @@ class Fleet:
         Args:
             costs: estimated nanoseconds of each run, in the order of submission.
             stage: called once per device that is used, and again for what is repeated.
-            unwanted: whether nobody waits for a run any more. Asked now and then while it is in
+            unwanted: whether no request waits for a run any more. Asked now and then while it is in
                 flight; a run that has not begun is not begun then, and ends with `Cancelled`.
             deadlines: of each run, as in its order. Executors keep them; they are kept here while
                 there is none, or none that shows life. Empty where no run has one.
@@ -187,7 +187,7 @@ class Fleet:
             self._devices[0].session.free_tensors(keys)
 
     def close(self) -> None:
-        """Leave all executors, which free the graph if nobody else holds it."""
+        """Leave all executors, which free the graph if no other holds it."""
         for device in self._devices:
             device.close()
 
@@ -267,7 +267,7 @@ class Fleet:
             return usable, None if usable else self._unusable()
 
     def _unusable(self) -> GeError:
-        """Return a new error, because whoever gets it raises it."""
+        """Return a new error, because its receiver raises it."""
         source = self.sessions[0].source
         told = [without_folders(str(device.failure), source.path) for device in self._devices]
         if len(told) == 1:
@@ -313,7 +313,7 @@ class _DeviceBatch:
 
     Args:
         solo: the runs are repeated, one at a time, each alone on the device.
-        awaits: the last one may be made by whoever reads it.
+        awaits: the last one may be made by its reader.
     """
 
     def __init__(
@@ -363,8 +363,8 @@ class _DeviceBatch:
     def give_up(self) -> Iterator[FinishedRun]:
         """Yield the runs whose time is over, if the executor shows no life.
 
-        They stay in flight, since it may go on and write what they give; nobody waits for that. A
-        step of a sequence may so move its state on, which nobody can tell then.
+        They stay in flight, since it may go on and write what they give; that is not waited for. A
+        step of a sequence may so move its state on, which cannot be told then.
         """
         if self._in_flight.silent_ns < SILENT_NS:
             return
@@ -384,7 +384,7 @@ class _DeviceBatch:
             yield FinishedRun(index, outcome, self._device.name, given_up=True)
 
     def cancel(self, unwanted: Callable[[int], bool]) -> Iterator[FinishedRun]:
-        """Ask that runs which nobody wants are not begun; yield those that have not been sent."""
+        """Ask that runs which are not wanted are not begun; yield those that have not been sent."""
         open_ = [index for index in self._left if index not in self._cancelled]
         for index in filter(unwanted, open_):
             if index in self._unsent:

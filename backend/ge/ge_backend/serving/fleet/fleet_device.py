@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 PATIENCE = 20
 # For an attempt to reopen that is being made when the device is closed: most end within it, and
 # leave the executor that they started. One that loads a large model takes minutes, for which
-# nobody who unloads a model, or stops the server, is to wait.
+# unloading a model and stopping the server are not to wait.
 LEAVE_S = 3.0
 
 

@@ -45,7 +45,7 @@ CLOSE_WITHIN_S = 3.0
 # instance makes a graph hold at most this many times the buckets that it began with.
 GROWTH = 4
 LEAST_GRAPHS = 64
-# What could not be measured is tried again after so many seconds.
+# What could not be measured is tried again after this many seconds.
 MEASURE_AGAIN_S = (60.0, 600.0, 3600.0)
 
 
@@ -131,7 +131,7 @@ class Learner:
     ) -> Exception | None:
         """Do what serving can do without: it goes on as before if this fails; return why.
 
-        The log says `so` and the reason, each reason once, and where from if nobody foresaw it.
+        The log says `so` and the reason, each reason once, and where from if it was unforeseen.
         """
         try:
             action()

@@ -73,7 +73,7 @@ class Sequencer:
             self._table.leave(step)
 
     def settle_rest(self) -> None:
-        """Note that nobody knows how the other steps went that were admitted."""
+        """Note that it is not known how the other steps went that were admitted."""
         for index in tuple(self._steps):
             self.settle(index, StateLost("it had no outcome"), {})
 

@@ -23,7 +23,7 @@ CorrelationId = int | str
 # A sequence: its id and, where the host says so, its place.
 Key = tuple[CorrelationId, int | None]
 
-# Sequences whose state was lost are remembered to say so; so many at most.
+# Sequences whose state was lost are remembered to say so; this many at most.
 MAX_LOST = 4096
 
 
@@ -93,7 +93,7 @@ class SlotTable:
             end: it ends with this request.
             now_s: seconds of a clock that only goes forward.
             place: the slot that the host has given the sequence, if it says so.
-            busy: slots that have a step under way, whoever's; no other sequence gets one of them.
+            busy: slots that have a step under way, of any sequence; no other one gets them.
 
         Raises:
             ExecutorLost: the sequence's state is gone with its executor; said once.

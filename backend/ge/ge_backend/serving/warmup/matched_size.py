@@ -1,6 +1,6 @@
 """The size at which free axes that are not padded are measured: one that the graph takes.
 
-Nobody says how large images or sounds are going to be, and a detector does not run at sizes that a
+How large images or sounds are going to be is not said, and a detector does not run at sizes that a
 small encoder is measured at.
 """
 

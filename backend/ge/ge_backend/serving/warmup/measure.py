@@ -45,7 +45,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
-# Between the smallest and the largest size that is run at every start there are so many steps.
+# Between the smallest and the largest size that is run at every start there are this many steps.
 SAMPLED_SIZES = 3
 
 

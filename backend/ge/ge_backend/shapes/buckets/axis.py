@@ -90,7 +90,7 @@ def listed_axis(name: str, values: tuple[int, ...]) -> Axis:
 
 
 def default_axis(name: str, maximum: int, *, finer: bool = False) -> Axis:
-    """Return the sizes of an axis that nobody configured: exponential up to `maximum`.
+    """Return the sizes of an axis that is not configured: exponential up to `maximum`.
 
     Rows start at 1, ragged axes at 16 (or at `maximum`, if that is less). From one size to the next
     it is at most twice, but for rounding; powers of two if `maximum` is one. `finer` halves the

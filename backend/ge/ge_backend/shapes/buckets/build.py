@@ -182,7 +182,7 @@ def _affordable(grid: BucketGrid) -> BucketGrid:
     """Return the grid without its most expensive points.
 
     Every size keeps one row at least, and every number of rows the smallest sizes: without them
-    nobody would know that more rows together cost less.
+    it would not be known that more rows together cost less.
     """
     rows, *sizes = (axis.values for axis in grid.axes)
     most = max(DEFAULT_MEASURED_ELEMENTS, rows[-1] * math.prod(values[0] for values in sizes))

@@ -26,7 +26,7 @@ __all__ = ["CorrectedCosts", "Correction", "moved"]
 # bucket's own one this part of the rest, more as long as few runs of it have been seen.
 MACHINE_GAIN = 0.1
 BUCKET_GAIN = 0.05
-# What was measured at warm-up counts as so many runs.
+# What was measured at warm-up counts as this many runs.
 MEASURED_WEIGHT = 4
 # One run is believed to be at most twice or half as long as expected: it may have been stopped.
 MOST_STEP = math.log(2)

@@ -244,13 +244,13 @@ class DynamicCosts(CostModel):
         return known
 
     def _most_rows(self, elements: int) -> int:
-        """Return how many rows of so many elements a run takes: one is always possible."""
+        """Return how many rows of this many elements a run takes: one is always possible."""
         if not self.max_elements:
             return self.max_rows
         return min(self.max_rows, max(1, self.max_elements // max(1, elements)))
 
     def _curve(self, rows: int) -> tuple[list[int], list[float]]:
-        """Return elements per row and costs of the points with so many rows, both ascending."""
+        """Return elements per row and costs of the points with this many rows, both ascending."""
         points: dict[int, float] = {}
         for bucket, cost in self.table.items():
             if bucket[0] == rows:

@@ -14,7 +14,7 @@ MOST_SHAPES = 1024
 
 
 class KnownShapes:
-    """The shapes that an engine has been given; never more than so many that a larger one covers.
+    """The shapes that an engine has been given; never more than a number that a larger one covers.
 
     Args:
         most: how many.
