@@ -76,7 +76,12 @@ def _pauses(folder: Path, encoder: Encoder, engine: str, spare: str) -> Iterator
     """Serve the encoder, and kill its executor twice; the second time a used spare was replaced."""
     files = dict(zip(FILES.values(), (encoder.onnx, encoder.program), strict=True))
     write_repository(folder / "models", [Served(name="ge", file=FILES[engine])], files)
-    environment = {"GE_SPARE": spare, "GE_CACHE_DIR": "off", "GE_WARMUP": "off"}
+    environment = {
+        "GE_EXECUTOR": "process",
+        "GE_SPARE": spare,
+        "GE_CACHE_DIR": "off",
+        "GE_WARMUP": "off",
+    }
     options = ServerOptions(
         repositories=(folder / "models",), log_file=folder / "log", environment=environment
     )
