@@ -166,7 +166,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     add("--concurrency", nargs="+", type=int)
     add("--rounds", type=int)
     add("--window", type=float, help="seconds measured per system and round")
-    add("--instances", type=int, default=2, help="of our systems")
+    add("--instances", type=int, default=1, help="of our systems")
     add("--preferred", type=int, default=0, help="adds ge_preferred, with this preferred size")
     add("--seed", type=int, default=1)
     add("--minutes", type=float, default=0, help="of each precision's closed loops, about")

@@ -86,7 +86,7 @@ class Served:
 def served_systems(
     precision: str,
     *,
-    instances: int = 2,
+    instances: int = 1,
     cores: int | None = None,
     device: str = "cpu",
     preferred: int = 0,
@@ -138,14 +138,19 @@ def _ours(precision: str, instances: int, preferred: int) -> list[Served]:
     checkpoint = Served(
         name="ge_checkpoint", file=CHECKPOINT, instances=instances, parameters=shared
     )
-    inline = Served(name="ge_inline", file=CHECKPOINT, parameters={**shared, "executor": "inline"})
+    process = Served(
+        name="ge_process",
+        file=CHECKPOINT,
+        instances=2,
+        parameters={**shared, "executor": "process"},
+    )
     file = Served(
         name="ge_openvino",
         file=ONNX_FILE,
         instances=instances,
         parameters={**shared, "engine": "openvino"},
     )
-    found = [checkpoint, inline]
+    found = [checkpoint, process]
     if precision == "fp32":
         onnx = {**shared, "engine": "onnxruntime"}
         found.insert(0, Served(name="ge", file=ONNX_FILE, instances=instances, parameters=onnx))

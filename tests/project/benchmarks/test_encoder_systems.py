@@ -17,9 +17,9 @@ from benchmarks.encoder.traffic import Sequences, pools_of
 from benchmarks.harness.requests import http_request
 
 OURS = {
-    "fp32": {"ge", "ge_checkpoint", "ge_inline", "ge_openvino"},
-    "bf16": {"ge_checkpoint", "ge_inline", "ge_openvino"},
-    "int8": {"ge_checkpoint", "ge_inline"},
+    "fp32": {"ge", "ge_checkpoint", "ge_process", "ge_openvino"},
+    "bf16": {"ge_checkpoint", "ge_process", "ge_openvino"},
+    "int8": {"ge_checkpoint", "ge_process"},
 }
 
 
@@ -109,7 +109,7 @@ def test_configurations_say_what_differs(tmp_path, files):
     ours = {name: text for name, text in texts.items() if 'backend: "ge"' in text}
     assert set(ours) == OURS["bf16"] | {"ge_preferred"}
     assert all('"bf16"' in text and "dynamic_batching" in text for text in ours.values())
-    assert [name for name, text in texts.items() if '"inline"' in text] == ["ge_inline"]
+    assert [name for name, text in texts.items() if '"process"' in text] == ["ge_process"]
     assert "preferred_batch_size: [ 8 ]" in texts["ge_preferred"]
     assert '"openvino-bf16"' in texts["openvino_bf16_4x1"]
     assert "count: 4" in texts["openvino_bf16_4x1"]
