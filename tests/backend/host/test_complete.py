@@ -136,19 +136,6 @@ def test_a_scheduler_is_not_replaced(complete):
     assert "dynamic_batching" not in config
 
 
-def test_a_text_generator_has_no_batches(pb_utils, tmp_path):
-    """Whatever its configuration says: the host would check sizes that it has made up itself."""
-    from ge_backend.host.complete import complete_config
-
-    pb_utils.MODEL_DIR = str(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    given = {"name": "m", "max_batch_size": 8, "dynamic_batching": {"preferred_batch_size": [8]}}
-    config = complete_config(pb_utils.ModelConfig(json.dumps(given))).as_dict()
-    assert config["max_batch_size"] == 0
-    assert "dynamic_batching" not in config
-    assert config["model_transaction_policy"] == {"decoupled": True}
-
-
 def test_a_graph_that_is_named_beside_a_checkpoint_is_completed(complete, tmp_path):
     """The folder is served as that file then, whatever its config.json says."""
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
