@@ -2,67 +2,22 @@
 
 import ast
 import importlib
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from builders.checkpoints import write_checkpoint
-from builders.language import make
 from builders.pages import ROOT
 from ge_backend.device.imports import importing
 
-DEVICE = ROOT / "backend/ge/ge_backend/device"
+PACKAGE = ROOT / "backend/ge/ge_backend"
+# What several models' threads run side by side.
+SHARED = ("device", "engines")
 # What a command runs alone, in a process of its own.
-ALONE = DEVICE / "pytorch/encoder_export.py"
-KINDS = ("gemma2", "olmo2", "phi3", "gpt2")
+ALONE = PACKAGE / "engines/torch/encoder_export.py"
 SELF_REPLACING = """
 import sys, time, types
 time.sleep(0.2)
 sys.modules[__name__] = types.SimpleNamespace(name="lazy", __spec__=__spec__)
 """
-# Opens each of the folders in a thread of its own; an encoder as a graph.
-OPENER = """
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-import ge_text.torch.decoder  # so that all come to transformers together
-from ge_backend.device.base import GraphSource, MemoryInfo, open_device
-from ge_text.models.open import OpenLanguage
-from ge_text.models.own_thread import OwnThread
-
-device = open_device("cpu")
-
-def opened(name):
-    if name.startswith("encoder"):
-        path = Path(name.partition(":")[2]) / "config.json"
-        return device.load(GraphSource.of(path, engine="transformers"))
-    return OwnThread().open(
-        OpenLanguage(
-            device="cpu", folder=Path(name), precision="origin", threads=1, block_size=4,
-            memory=lambda: MemoryInfo(free_bytes=2**30, total_bytes=2**31),
-        )
-    )
-
-with ThreadPoolExecutor(len(sys.argv)) as pool:
-    for found in pool.map(opened, sys.argv[1:]):
-        print(type(found).__name__)
-"""
-
-
-def test_models_of_several_architectures_and_an_encoder_open_at_once(tmp_path):
-    """In a new process, where each of them is the first that needs transformers."""
-    names = []
-    for kind in KINDS:
-        make(tmp_path / kind, kind)
-        names.append(str(tmp_path / kind))
-    encoder = write_checkpoint(tmp_path / "encoder")
-    command = [sys.executable, "-c", OPENER, *names, f"encoder:{encoder}"]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=120, cwd=ROOT / "backend/ge"
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.split()) == len(KINDS) + 1
 
 
 def test_threads_get_the_object_that_a_module_puts_in_its_place(tmp_path, monkeypatch):
@@ -88,7 +43,8 @@ def test_what_is_imported_may_import_in_its_turn():
 
 def test_every_import_within_a_function_is_one_threads_alone():
     """Also those by name: a library's lazy names are imported like modules."""
-    files = [path for path in sorted(DEVICE.rglob("*.py")) if path != ALONE]
+    files = [path for room in SHARED for path in sorted((PACKAGE / room).rglob("*.py"))]
+    files.remove(ALONE)
     assert [each for path in files for each in _unguarded(path)] == []
 
 

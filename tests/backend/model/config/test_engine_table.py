@@ -37,16 +37,6 @@ def test_a_row_names_a_constructor_that_is_there(row):
     assert len(init.args.kwonlyargs) == sum(d is not None for d in init.args.kw_defaults)
 
 
-@pytest.mark.parametrize("row", LANGUAGE_ENGINES, ids=lambda row: row.name)
-def test_a_row_names_an_opener_that_is_there(row):
-    """Read, not imported, as above. It takes what is asked for."""
-    module, _, name = row.opener.partition(":")
-    tree = ast.parse(Path(importlib.util.find_spec(module).origin).read_text())
-    opener = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
-    assert [argument.annotation.id for argument in opener.args.args] == ["OpenLanguage"]
-    assert opener.returns.id == "OpenedLanguage"
-
-
 def test_a_kind_of_device_has_engines_for_text_generators_in_order():
     """A name stands for itself, whatever the device: its opener says why it refuses."""
     assert [row.name for row in language_engines("cpu")] == ["openvino", "torch"]
