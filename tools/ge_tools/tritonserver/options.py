@@ -7,6 +7,7 @@ import errno
 import random
 import re
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,6 +48,8 @@ OWNED = (
 # Below the ports that outgoing connections are given (ip_local_port_range starts at 32768): a
 # server binds only after its models are loaded, and no other may have got the port meanwhile.
 PORTS = range(20_000, 32_000)
+# Whoever looks for a free port holds each that it tries for some microseconds.
+ATTEMPTS, TRIED_S = 3, 0.02
 LAST_PORT = 65_535
 LOOPBACK = "127.0.0.1"
 # What a shell does not take as it is. The host starts a Python model's process by one, unquoted,
@@ -168,11 +171,7 @@ class ServerOptions:
             for port in (self.http_port, self.grpc_port, self.metrics_port):
                 held = stack.enter_context(socket.socket(family_of(self.host)))
                 held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    held.bind((self.host, port))
-                except OSError as error:
-                    told = f"port {port} of {self.host} is in use; choose another"
-                    raise ServerError(told) from error
+                _bind(held, self.host, port)
             yield
 
     def flags(self, abilities: Abilities) -> list[str]:
@@ -236,6 +235,23 @@ def free_ports(count: int, *, host: str = LOOPBACK, but: Iterable[int] = ()) -> 
         if _is_free(host, port, shared=False):
             found.append(port)
     return found
+
+
+def _bind(held: socket.socket, host: str, port: int) -> None:
+    """Bind to a port; one that another process only tries at this moment is free the next.
+
+    Raises:
+        ServerError: it is in use.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            held.bind((host, port))
+        except OSError as error:
+            if attempt == ATTEMPTS:
+                raise ServerError(f"port {port} of {host} is in use; choose another") from error
+            time.sleep(TRIED_S)
+        else:
+            return
 
 
 def _is_free(host: str, port: int, *, shared: bool = True) -> bool:
