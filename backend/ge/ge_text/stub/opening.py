@@ -44,6 +44,10 @@ def open_generation(
         GeError: the model cannot be served as configured.
     """
     check_generation(config)
+    if (
+        config.executor == "auto"
+    ):  # its steps are made for all texts at once, and go on by themselves
+        config = replace(config, executor="process")
     spec, own = (_vllm if config.engine == VLLM else _own)(config)
     engine = "torch" if config.engine == VLLM else spec.engine  # vLLM begins with torch
     folder = generation_settings(config)["speculative_model"]

@@ -104,7 +104,8 @@ SETTINGS: tuple[Setting, ...] = (
         "instance's own process, which saves the way to the other one (0.2 ms a request), shares "
         "nothing, and ends with the engine if that crashes. `auto`: `inline` for a model of one "
         "instance on a CPU that asks for nothing that models share there (`lanes`, `priority`, "
-        "`GE_WORKSPACE_POOL`, `GE_EXECUTOR_MEMORY`), else `process` (docs/from_python_model.md).",
+        "`GE_WORKSPACE_POOL`, `GE_EXECUTOR_MEMORY`), else `process`, as for models that generate "
+        "text (docs/from_python_model.md).",
     ),
     Setting(
         key="fuse",
