@@ -247,7 +247,7 @@ def runs_inline(config: ModelConfig, machine: MachineConfig) -> bool:
     """
     if config.executor != "auto":
         return config.executor == "inline"
-    shared = config.lanes or config.priority != NORMAL or config.engine == VLLM
+    shared = config.lanes or config.priority != NORMAL
     limited = size_of_device(machine.workspace_pool, "cpu") or size_of_device(
         machine.executor_memory, "cpu"
     )

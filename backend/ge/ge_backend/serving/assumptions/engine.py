@@ -14,7 +14,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,12 +26,11 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.validate import WELL_KNOWN
 from ge_backend.serving.assumptions.comparison import apart, quantises, run_once
 from ge_backend.serving.assumptions.findings import trial_of
-from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.kept import kept_key, kept_verdict, release_of
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.samples import Sample, samples_of, with_samples
 from ge_backend.serving.assumptions.served import Served
 from ge_backend.serving.assumptions.trial import Trial, Untestable
-from ge_backend.serving.warmup.measure import fingerprint
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 from ge_backend.tensors import Array, TensorSpec
@@ -97,15 +95,16 @@ def with_engine_verdict(
     if other is None:
         return judged
     lengths = judged.findings.lengths
-    releases = _releases(session, other.engine)
+    # With newer releases of either it is tested anew.
+    releases = map(release_of, (session.engine, other.engine))
     key = kept_key(config, session, "engine", judged.layout, lengths, *releases)
-    kept = store.findings(key)
-    if kept is not None:
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-            return replace(judged, verdicts=(*judged.verdicts, Verdict.of_json(kept)))
-    verdict = _tested(config, session, judged, other, reference)
-    log.info("%s", verdict.line())
-    store.keep_findings(key, verdict.as_json())
+
+    def test() -> Verdict:
+        verdict = _tested(config, session, judged, other, reference)
+        log.info("%s", verdict.line())
+        return verdict
+
+    verdict = kept_verdict(store, key, test)
     return replace(judged, verdicts=(*judged.verdicts, verdict))
 
 
@@ -137,12 +136,6 @@ def check_engine(config: ModelConfig, session: Session, judged: Served) -> None:
 def _other(session: Session) -> Other | None:
     """Return who answers as the file says, where one does that is not what is tested."""
     return COMPARED_WITH.get((session.engine, Path(session.source.path).suffix))
-
-
-def _releases(session: Session, name: str) -> list[str]:
-    """Return which releases of both engines are installed; with newer ones it is tested anew."""
-    specs = map(find_spec, (session.engine, name))
-    return [fingerprint(Path(spec.origin)) if spec and spec.origin else "" for spec in specs]
 
 
 def _tested(

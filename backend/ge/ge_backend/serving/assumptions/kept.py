@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from ge_backend.executor.client.session import Session
@@ -10,8 +13,10 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import model_files
 from ge_backend.serving.assumptions.samples import sample_files
 from ge_backend.serving.warmup.measure import fingerprint
+from ge_backend.serving.warmup.store import Store
+from ge_backend.serving.warmup.verdict import Verdict
 
-__all__ = ["kept_key"]
+__all__ = ["kept_key", "kept_verdict", "release_of"]
 
 # Findings of another way to test are not used.
 RULE = "tested 4"
@@ -37,6 +42,23 @@ def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
         *map(str, more),
         RULE,
     ]
+
+
+def kept_verdict(store: Store, key: Sequence[str], test: Callable[[], Verdict]) -> Verdict:
+    """Return the verdict that is kept under a key, or the one of a test, which is kept then."""
+    kept = store.findings(key)
+    if kept is not None:
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+            return Verdict.of_json(kept)
+    verdict = test()
+    store.keep_findings(key, verdict.as_json())
+    return verdict
+
+
+def release_of(library: str) -> str:
+    """Return what tells the installed release of a library from others; "" where there is none."""
+    spec = find_spec(library)
+    return fingerprint(Path(spec.origin)) if spec and spec.origin else ""
 
 
 @functools.lru_cache(maxsize=8)

@@ -11,8 +11,6 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 
@@ -21,10 +19,10 @@ from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.engine import Compared, Reference, compared
-from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.kept import kept_key, kept_verdict, release_of
 from ge_backend.serving.assumptions.served import Served
 from ge_backend.serving.assumptions.trial import Untestable
-from ge_backend.serving.warmup.measure import fingerprint, processor
+from ge_backend.serving.warmup.measure import processor
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
 from ge_backend.tensors import Array, TensorSpec, bf16_to_float32
@@ -68,18 +66,16 @@ def with_precision_verdict(
     """
     if config.precision not in NEXT or session.engine != "openvino":
         return judged
-    spec = find_spec(session.engine)
-    release = fingerprint(Path(spec.origin)) if spec and spec.origin else ""
-    lengths = judged.findings.lengths
+    lengths, release = judged.findings.lengths, release_of(session.engine)
     more = (judged.layout, lengths, release, processor(), LEAST_COSINE)
     key = kept_key(config, session, "precision", *more)
-    kept = store.findings(key)
-    if kept is not None:
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-            return replace(judged, verdicts=(*judged.verdicts, Verdict.of_json(kept)))
-    verdict = _tested(config, session, judged, reference)
-    (log.info if verdict.holds else log.warning)("%s", verdict.line())
-    store.keep_findings(key, verdict.as_json())
+
+    def test() -> Verdict:
+        verdict = _tested(config, session, judged, reference)
+        (log.info if verdict.holds else log.warning)("%s", verdict.line())
+        return verdict
+
+    verdict = kept_verdict(store, key, test)
     return replace(judged, verdicts=(*judged.verdicts, verdict))
 
 
