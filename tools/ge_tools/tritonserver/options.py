@@ -48,7 +48,7 @@ OWNED = (
 # Below the ports that outgoing connections are given (ip_local_port_range starts at 32768): a
 # server binds only after its models are loaded, and no other may have got the port meanwhile.
 PORTS = range(20_000, 32_000)
-# Whoever looks for a free port holds each that it tries for some microseconds.
+# A search for free ports holds each port that it tries for some microseconds.
 ATTEMPTS, TRIED_S = 3, 0.02
 LAST_PORT = 65_535
 LOOPBACK = "127.0.0.1"
