@@ -101,17 +101,8 @@ def read_completion(block: bytes) -> CompletionBody:
     fields.only("echo", False, why="the answer never begins with the prompt")
     fields.only("suffix", "", why="text is only written behind a prompt")
     samples = fields.whole("n", 1, MAX_PROMPTS) or 1
-    drawn = fields.whole("best_of", samples, MAX_PROMPTS) or samples
     limit = fields.take_all(("max_tokens",))
     reply, answer, sampling = _rest(fields, model, samples, top)
-    if drawn > samples:
-        if reply.stream:
-            raise ApiError(
-                "best_of above n cannot be streamed, as the best are known at the end; leave out "
-                "stream",
-                param="best_of",
-            )
-        sampling["best_of"] = drawn
     sampling |= limit
     return CompletionBody(reply=reply, prompts=prompts, answer=answer, sampling=sampling)
 
@@ -173,6 +164,9 @@ def _rest(
     No field is left.
     """
     answer = read_response_format(fields.take("response_format"))
+    fields.only(
+        "best_of", 1, samples, why="leave it out, ask for all with n, and choose by their logprobs"
+    )
     stream = fields.flag("stream")
     usage, running = _usage(fields, stream=stream)
     sampling = fields.take_all(_SAMPLING)

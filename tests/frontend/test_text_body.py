@@ -61,14 +61,18 @@ def test_parameters_are_the_engines():
     assert asked.reply == ReplyForm(model="m", samples=2, top=0, stream=True, usage=True)
 
 
-def test_more_samples_may_be_drawn_than_are_returned():
-    """`best_of` is the engine's; where it says no more than `n` it is left out."""
-    asked = completion(n=2, best_of=5, cache_salt="s")
-    assert (asked.sampling, asked.reply.samples) == (
-        {"n": 2, "best_of": 5, "cache_salt": "s"},
-        2,
-    )
-    assert completion(n=2, best_of=2, stream=True).sampling == {"n": 2}
+@pytest.mark.parametrize("best_of", [None, 1, 2])
+def test_as_many_samples_as_are_returned_may_be_drawn(best_of):
+    """`best_of` of 1, or of `n`, chooses nothing and is left out."""
+    assert completion(n=2, best_of=best_of, stream=True).sampling == {"n": 2}
+    assert chat(n=2, best_of=best_of).sampling["n"] == 2
+
+
+def test_more_samples_than_are_returned_are_refused():
+    """With what to ask for instead."""
+    for asked in (completion, chat):
+        with pytest.raises(ApiError, match="best_of is not supported: leave it out, ask for all"):
+            asked(n=2, best_of=5)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,6 @@ def test_more_samples_may_be_drawn_than_are_returned():
         {"echo": True},
         {"suffix": "x"},
         {"best_of": 2, "n": 3},
-        {"best_of": 3, "stream": True},
         {"n": 0},
         {"logprobs": 6},
         {"stream_options": {"include_usage": True}},

@@ -267,24 +267,6 @@ def test_a_form_in_the_words_of_newer_clients_of_vllm(server):
     assert (status, json.loads(answer)["text_output"]) == (200, "red")
 
 
-def test_the_best_of_several_samples(client):
-    """Those with the highest log-probability per token of all that the same seed draws."""
-    sampling = {"max_tokens": 6, "seed": 5, "ignore_eos": True, "logprobs": 0}
-    asked = {
-        "text_input": PROMPTS[0],
-        "exclude_input_in_output": [True],
-        "return_cumulative_logprob": [True],
-        "outputs": ("text_output", "cumulative_logprob"),
-    }
-    client.ask(sampling={**sampling, "n": 4}, **asked)
-    client.ask(sampling={**sampling, "n": 2, "best_of": 4}, stream=[True], **asked)
-    (every,), (best,) = client.wait().values()
-    pairs = zip(every["cumulative_logprob"], every["text_output"], strict=True)
-    ranked = sorted(pairs, reverse=True)[:2]
-    assert best["text_output"] == [text for _, text in ranked]
-    assert best["cumulative_logprob"] == pytest.approx([value for value, _ in ranked])
-
-
 def test_a_beam_search_is_transformers(client, writer):
     """The best texts of one prompt come in one response, streamed or not, also a second time."""
     sampling = {"beam_width": 3, "n": 2, "max_tokens": TOKENS}
@@ -437,15 +419,12 @@ def test_a_client_that_goes_frees_everything(server, client):
 def test_streams_go_on_after_an_executors_death(server, client, writer):
     """No token is lost, none comes twice, and the text is what it would have been.
 
-    So with structures and amid guesses; beams and the best of several samples begin again.
+    So with structures and amid guesses; beams begin again.
     """
     long = {"max_tokens": 100, "temperature": 0, "ignore_eos": True}
     held = {"max_tokens": 100, "seed": 7, "guided_regex": "[a-z]{90}[0-9]*"}
     adapted = {**long, "lora_name": "pirate"}
-    begun_again = [
-        {"beam_width": 3, "n": 2, "max_tokens": 100},
-        {"n": 2, "best_of": 3, "max_tokens": 100, "seed": 5, "ignore_eos": True},
-    ]
+    begun_again = [{"beam_width": 3, "n": 2, "max_tokens": 100}]
     whole = [
         client.ask(text_input="a", sampling=sampling, outputs=("output_ids",))
         for sampling in (held, *begun_again)

@@ -142,8 +142,11 @@ def test_defaults_of_a_checkpoint_stand_behind_what_is_given():
     ("given", "message"),
     [
         ({"best_off": 2}, "'best_off' is unknown; known are temperature"),
-        ({"best_of": 2, "n": 3}, "best_of is 2; it has to be at least n, which is 3"),
-        ({"best_of": 2, "beam_width": 2}, "best_of cannot be combined with beam_width"),
+        (
+            {"best_of": 3, "n": 2},
+            "best_of is 3, which is not supported; leave it out, ask for all samples with n, and",
+        ),
+        ({"best_of": 2, "beam_width": 2}, "best_of is 2, which is not supported"),
         ({"temperature": "warm"}, "temperature is 'warm'; it has to be a number"),
         ({"temperature": True}, "temperature is True"),
         ({"temperature": float("nan")}, "temperature is nan"),
@@ -273,7 +276,7 @@ def test_vllms_defaults_may_be_spelled_out():
         "guided_decoding": None,
     }
     found = parse_parameters(given)
-    assert replace(found, best_of=0) == replace(
+    assert found == replace(
         parse_parameters({}), sampling=replace(parse_parameters({}).sampling, top_k=-1)
     )
 
@@ -286,7 +289,13 @@ def test_beams_take_what_they_do_not_heed_at_its_default():
 
 def test_greedy_samples_may_be_several():
     """OpenAI gives them, though all are equal."""
-    assert parse_parameters({"n": 2, "temperature": 0}).num_drawn == 2
+    assert parse_parameters({"n": 2, "temperature": 0}).n == 2
+
+
+@pytest.mark.parametrize("given", [{"best_of": 3}, {"best_of": "3"}, {"best_of": 1}])
+def test_as_many_samples_as_are_told_may_be_drawn(given):
+    """`best_of` of 1, or of `n`, chooses nothing; clients of vLLM send it."""
+    assert parse_parameters({**given, "n": 3}) == parse_parameters({"n": 3})
 
 
 def test_a_share_of_nothing_is_the_likeliest_token():
@@ -316,13 +325,6 @@ def test_a_bad_word_of_many_tokens_is_refused():
     with pytest.raises(InvalidRequest, match=r"has 'a{40}' of 65 tokens; .* may have 64"):
         parse_parameters({"bad_words": ["b", "a" * 65]}, encode=list)
     assert len(parse_parameters({"bad_words": ["a" * 63]}, encode=list).sampling.bad_words_ids) == 2
-
-
-def test_ranking_needs_log_probabilities():
-    """They are drawn along where only some of the samples are told, and not otherwise."""
-    ranked, plain = parse_parameters({"best_of": 3}), parse_parameters({"best_of": 3, "n": 3})
-    assert (ranked.num_drawn, ranked.ranked, ranked.sampling.logprobs) == (3, True, 0)
-    assert (plain.num_drawn, plain.ranked, plain.sampling.logprobs) == (3, False, None)
 
 
 def test_beams_may_be_told_that_nothing_is_guessed():

@@ -78,4 +78,3 @@ def test_samples_that_have_ended_do_not_begin_again():
     """A request that another engine began goes on with those samples that it still owes."""
     assert request(n=3).samples() == [(0, ()), (1, ()), (2, ())]
     assert request(n=3, generated=((5,), None, ())).samples() == [(0, (5,)), (2, ())]
-    assert request(best_of=3, generated=(None,)).samples() == [(0, ()), (1, ()), (2, ())]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -70,8 +70,6 @@ class Parameters:
         stop_token_ids: tokens that end a sample, beside the model's ends of text.
         ignore_eos: the model's ends of text end nothing.
         n: samples of the same prompt.
-        best_of: samples that are drawn, of which the `n` with the highest log-probability per token
-            are told when all have ended; 0: `n`.
         priority: the smaller, the earlier; heeded where `scheduling` is `priority`.
         prefix_cache: a beginning that was computed for another request is taken from the cache, and
             what this one computes is left there.
@@ -98,7 +96,6 @@ class Parameters:
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     n: int = 1
-    best_of: int = 0
     priority: int = 0
     prefix_cache: bool = True
     cache_salt: str = ""
@@ -112,16 +109,6 @@ class Parameters:
     add_special_tokens: bool = True
     skip_special_tokens: bool = True
     include_stop: bool = False
-
-    @property
-    def num_drawn(self) -> int:
-        """Samples that are drawn."""
-        return self.best_of or self.n
-
-    @property
-    def ranked(self) -> bool:
-        """Whether some of the samples that are drawn are not told."""
-        return self.num_drawn > self.n
 
 
 def parse_parameters(
@@ -179,12 +166,6 @@ def _consistent(asked: Parameters) -> Parameters:
             f"n is {asked.n}; of a beam search it has to be at most beam_width, which is "
             f"{asked.beam_width}"
         )
-    if asked.num_drawn < asked.n:
-        raise InvalidRequest(
-            f"best_of is {asked.best_of}; it has to be at least n, which is {asked.n}"
-        )
-    if asked.ranked and asked.sampling.logprobs is None:
-        return replace(asked, sampling=replace(asked.sampling, logprobs=0))
     return asked
 
 
@@ -196,8 +177,10 @@ def _without_defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     left = dict(given)
     for name in [name for name in given if name in _AT_DEFAULT]:
-        value = left.pop(name)
-        if value is not None and _AT_DEFAULT[name] and _plain(value) not in _AT_DEFAULT[name]:
+        value, same = left.pop(name), _AT_DEFAULT[name]
+        if name == "best_of":  # as many as are asked for
+            same = (*same, _plain(given.get("n")))
+        if value is not None and same and _plain(value) not in same:
             raise InvalidRequest(
                 f"{name} is {value!r:.80}, which is not supported; leave it out{_INSTEAD[name]}"
             )
@@ -461,7 +444,6 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
     "logprobs": _whole(0, MAX_LOGPROBS),
     "bad_words": _few(MAX_BAD_WORDS, MAX_BAD_LETTERS),
     "n": _whole(1, MAX_SAMPLES),
-    "best_of": _whole(1, MAX_SAMPLES),
     "priority": _whole(-MAX_PRIORITY, MAX_PRIORITY),
     "prefix_cache": _switch,
     "cache_salt": _text,
@@ -493,6 +475,7 @@ _AT_DEFAULT: Mapping[str, tuple[str, ...]] = {
     "spaces_between_special_tokens": (),
     "skip_reading_prefix_cache": ("false",),
     "flat_logprobs": ("false",),
+    "best_of": ("1",),
 }
 # What to say in place of one of them; ends the message.
 _INSTEAD = dict.fromkeys(_AT_DEFAULT, "") | {
@@ -502,12 +485,13 @@ _INSTEAD = dict.fromkeys(_AT_DEFAULT, "") | {
     "skip_reading_prefix_cache": ", or say prefix_cache: false",
     "prompt_logprobs": "; only tokens of the output have log-probabilities",
     "detokenize": ", and name the outputs that are wanted",
+    "best_of": ", ask for all samples with n, and choose by cumulative_logprob",
 }
 _DEFAULTS: Mapping[str, Any] = {
     each.name: getattr(default, each.name)
     for default in (Sampling(), Parameters())
     for each in fields(default)
-} | {"include_stop_str_in_output": False, "logit_bias": {}, "bad_words": (), "best_of": 1}
+} | {"include_stop_str_in_output": False, "logit_bias": {}, "bad_words": ()}
 _OF_BEAMS = {"length_penalty", "early_stopping"}
 _WITH_BEAMS = _OF_BEAMS | {
     "beam_width",

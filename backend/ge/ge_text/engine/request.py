@@ -39,12 +39,10 @@ class GenerationRequest:
     def samples(self) -> list[tuple[int, tuple[int, ...]]]:
         """Return index and tokens so far of each sample that has not ended.
 
-        A beam search has one. Where nothing is told before the end, all begin with the prompt.
+        A beam search has one.
         """
         if self.parameters.beam_width > 1:
             return [(0, ())]
-        if self.parameters.ranked:
-            return [(index, ()) for index in range(self.parameters.num_drawn)]
         tokens = self.generated or ((),) * self.parameters.n
         return [(index, given) for index, given in enumerate(tokens) if given is not None]
 
@@ -126,7 +124,7 @@ class Limits:
         return min(self.max_positions, (shared + each) * self.block_size + 1)
 
     def _check_resumed(self, request: GenerationRequest, most: int) -> None:
-        if request.parameters.beam_width > 1 or request.parameters.ranked:
+        if request.parameters.beam_width > 1:
             return
         if request.generated and len(request.generated) != request.parameters.n:
             raise InvalidRequest(

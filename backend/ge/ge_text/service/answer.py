@@ -14,7 +14,6 @@ from ge_text.engine.update import Update
 from ge_text.models.base import Tokenizer
 from ge_text.protocol import Delta, Refused, Submit
 from ge_text.service.outbox import Outbox
-from ge_text.service.ranking import Ranking
 
 __all__ = ["TextAnswer"]
 
@@ -37,7 +36,7 @@ class TextAnswer:
 
     Args:
         asked: the request; samples that it has already are gone through again, without a word.
-        outbox: of its client, or what ranks its samples before.
+        outbox: of its client.
         tokenizer: None where the checkpoint has none: then the text is empty.
         special: names of the tokens that are no text, by token; log-probabilities have them.
         prompt: its tokens, behind which the text goes on.
@@ -46,7 +45,7 @@ class TextAnswer:
 
     asked: Submit
     parameters: Parameters
-    outbox: Outbox | Ranking
+    outbox: Outbox
     tokenizer: Tokenizer | None
     special: Mapping[int, str]
     prompt: tuple[int, ...]
@@ -56,7 +55,7 @@ class TextAnswer:
 
     def __post_init__(self) -> None:
         known = () if self.tokenizer is None else _last_text(self.tokenizer, self.prompt)
-        self._samples = [_Sample(self._assembler(known)) for _ in range(self.parameters.num_drawn)]
+        self._samples = [_Sample(self._assembler(known)) for _ in range(self.parameters.n)]
         for sample, given in zip(self._samples, self.asked.samples, strict=False):
             sample.ended, sample.cumulative = given.ended, given.cumulative
             if sample.text is not None:

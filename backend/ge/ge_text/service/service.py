@@ -39,7 +39,6 @@ from ge_text.protocol import (
 from ge_text.service.answer import TextAnswer
 from ge_text.service.engine import open_engine
 from ge_text.service.outbox import Outbox
-from ge_text.service.ranking import Ranking
 
 __all__ = ["GenerationService"]
 
@@ -168,7 +167,8 @@ class GenerationService:
             again=asked.again,
         )
         warnings = guide.warnings if guide else ()
-        answer = self._answer(member, asked, parameters, prompt, warnings)
+        text = self._opened.tokenizer, self._opened.special, prompt, warnings
+        answer = TextAnswer(asked, parameters, member.outbox, *text)
         member.numbers.add(asked.number)
         try:
             self._engine.submit(request, lambda update: self._tell(member, answer, update))
@@ -176,21 +176,6 @@ class GenerationService:
             member.numbers.discard(asked.number)
             raise
         self._kick()
-
-    def _answer(
-        self,
-        member: _Member,
-        asked: Submit,
-        parameters: Parameters,
-        prompt: tuple[int, ...],
-        warnings: tuple[str, ...],
-    ) -> TextAnswer:
-        text = self._opened.tokenizer, self._opened.special, prompt, warnings
-        if not parameters.ranked:
-            return TextAnswer(asked, parameters, member.outbox, *text)
-        told = frozenset(place for place, sample in enumerate(asked.samples) if sample.ended)
-        ranking = Ranking(member.outbox, parameters.n, told)
-        return TextAnswer(replace(asked, samples=()), parameters, ranking, *text)
 
     def _parameters(self, asked: Submit) -> Parameters:
         try:
