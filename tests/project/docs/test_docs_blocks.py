@@ -40,7 +40,6 @@ SHOWN = {
     ("docs/devices.md", "msprof --output"): "a command of CANN's",
     ("docs/devices.md", "uploads "): "a drawing",
     ("docs/devices.md", "models/encoder/1/model.1x64.om"): "names of files",
-    ("docs/devices.md", "arena ─▶"): "a drawing",
     ("docs/ensembles.md", "ensemble_scheduling {"): "a part, which ends in …",
     ("docs/generation.md", "models/writer/1/config.json"): "names of files",
     ("docs/generation.md", "models/writer/draft/config.json"): "names of files",
