@@ -1,7 +1,8 @@
 """How long requests wait when an executor dies: without a spare one, and with one.
 
 The encoder on the real server, asked without pause. Its executor is killed; the longest request is
-the pause: found out, opened again, loaded again, repeated. With and without take turns.
+the pause: found out, opened again, loaded again, repeated. With and without take turns. What a
+spare costs is the memory that it shares with no other process while it waits.
 """
 
 from __future__ import annotations
@@ -39,11 +40,19 @@ AFTER_S, WITHIN_S = 1.0, 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """The longest request around one kill: which engine, `off` or `on`, and the seconds."""
+    """The longest request around one kill.
+
+    Attributes:
+        engine: of `FILES`.
+        spare: `off` or `on`.
+        longest_s: its seconds.
+        spare_bytes: memory of the spare executor before the kill; 0 without one.
+    """
 
     engine: str
     spare: str
     longest_s: float
+    spare_bytes: int = 0
 
 
 def main() -> None:
@@ -63,12 +72,14 @@ def main() -> None:
 
 
 def lines(pauses: Sequence[Pause]) -> list[str]:
-    """Return the table: medians, and how often that was tried."""
-    rows = ["| engine | without a spare | with one | kills |", "| --- | --- | --- | --- |"]
+    """Return the table: medians, how often that was tried, and what the spare took."""
+    rows = ["| engine | without a spare | with one | kills | memory of the spare |"]
+    rows.append("| --- " * 5 + "|")
     for engine in dict.fromkeys(pause.engine for pause in pauses):
         by = [[p.longest_s for p in pauses if (p.engine, p.spare) == (engine, s)] for s in SPARES]
         medians = " | ".join(f"{statistics.median(each):.1f} s" for each in by)
-        rows.append(f"| {engine} | {medians} | {sum(map(len, by))} |")
+        most = max(pause.spare_bytes for pause in pauses if pause.engine == engine)
+        rows.append(f"| {engine} | {medians} | {sum(map(len, by))} | {most / 2**20:.0f} MiB |")
     return rows
 
 
@@ -87,21 +98,24 @@ def _pauses(folder: Path, encoder: Encoder, engine: str, spare: str) -> Iterator
     )
     with TritonServer(find_server(), options) as server:
         for _ in range(2):
-            executor = _executor(server.pid, spare=spare == "on")
+            executor, spare_bytes = _executor(server.pid, spare=spare == "on")
             longest_s = _longest(server.grpc, executor)
             print(f"  {engine}, {spare}: {longest_s:.2f} s", file=sys.stderr, flush=True)
-            yield Pause(engine=engine, spare=spare, longest_s=longest_s)
+            yield Pause(engine=engine, spare=spare, longest_s=longest_s, spare_bytes=spare_bytes)
 
 
-def _executor(server: int, *, spare: bool) -> int:
-    """Return the executor's process id, once a spare one is idle where there is to be one."""
+def _executor(server: int, *, spare: bool) -> tuple[int, int]:
+    """Return the executor's process id, once a spare is idle where there is to be one.
+
+    And the bytes of memory that the spare has for itself.
+    """
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         found = [p for p in psutil.process_iter(["cmdline"]) if _is_executor(p, server)]
         waiting = [p for p in found if "--spare" in p.cmdline() and not _serves(p)]
         if len(found) == 1 + spare and all(p.cpu_percent(0.5) < 5 for p in waiting):
             (executor,) = [p for p in found if p not in waiting]
-            return int(executor.pid)
+            return executor.pid, sum(p.memory_full_info().uss for p in waiting)
         time.sleep(0.2)
     raise TimeoutError(f"after {WITHIN_S:.0f} s there is no executor with spare={spare}")
 

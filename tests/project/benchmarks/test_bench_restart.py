@@ -4,9 +4,12 @@ from benchmarks.bench_restart import Pause, lines
 
 
 def test_medians_stand_side_by_side():
-    """Of all kills, without a spare and with one."""
+    """Of all kills, without a spare and with one, beside the most memory that a spare had."""
     found = [
-        Pause(engine="torch", spare=spare, longest_s=seconds)
-        for spare, seconds in (("off", 5.0), ("off", 9.0), ("off", 6.0), ("on", 2.0))
+        Pause(engine="torch", spare=spare, longest_s=seconds, spare_bytes=mib << 20)
+        for spare, seconds, mib in (
+            *(("off", seconds, 0) for seconds in (5.0, 9.0, 6.0)),
+            ("on", 2.0, 80),
+        )
     ]
-    assert lines(found)[2:] == ["| torch | 6.0 s | 2.0 s | 4 |"]
+    assert lines(found)[2:] == ["| torch | 6.0 s | 2.0 s | 4 | 80 MiB |"]
