@@ -168,6 +168,10 @@ Besides:
 and prints a line of a table: release, what was run, result, date. Tests say what they need of a
 host, and are skipped with that reason where it has it not. `make test` runs them on 2.51, in the
 wheel of `nvidia-pytriton` 0.7.0, on every change; no other installation has been run that way yet.
+
+What a stub does with requests is tested on Python 3.12 and 3.13 with numpy 2, too, by
+`make test-all` (`tests/backend/host/test_other_pythons.py`): by interpreters on `PATH`, of pyenv or
+uv, or those that `GE_OTHER_PYTHONS` names; their packages come from the package index.
 """
 
 PRESETS_HEAD = """\

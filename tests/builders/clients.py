@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import os
-import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CLIENTS", "SCRIPTS", "Client", "ClientError", "installed", "row", "run"]
+from builders import environments
+from builders.environments import NotHere
+
+__all__ = ["CLIENTS", "SCRIPTS", "Client", "installed", "row", "run"]
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "server" / "clients"
-VENVS = ROOT / ".cache" / "clients"
-INSTALL_TIMEOUT_S, RUN_TIMEOUT_S = 900, 300
+RUN_TIMEOUT_S = 300
 SKIPPED = 77
 # pip would take the newest, and a build for GPUs.
 TORCH = "torch==2.13.0"
@@ -65,10 +64,6 @@ CLIENTS = (
 )
 
 
-class ClientError(Exception):
-    """A client cannot be had here; says why."""
-
-
 def row(client: Client) -> str:
     """Return the line of docs/openai.md's table."""
     package, version = client.pinned.split("==")
@@ -79,26 +74,9 @@ def installed(client: Client) -> Path:
     """Return the Python of the client's own environment, made where it is not there yet.
 
     Raises:
-        ClientError: pip has failed.
+        NotHere: pip has failed.
     """
-    asked = (*client.further, client.pinned)
-    folder = VENVS / hashlib.sha256(repr((asked, sys.version_info[:2])).encode()).hexdigest()[:16]
-    python = folder / "bin" / "python"
-    if (folder / "whole").is_file():
-        return python
-    shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", *asked]
-    try:
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ClientError(f"pip took more than {INSTALL_TIMEOUT_S} s") from error
-    if done.returncode:
-        raise ClientError(done.stderr.strip()[-500:])
-    (folder / "whole").touch()
-    return python
+    return environments.installed((*client.further, client.pinned), "clients")
 
 
 def run(client: Client, python: Path, home: Path, *arguments: str) -> str:
@@ -107,7 +85,7 @@ def run(client: Client, python: Path, home: Path, *arguments: str) -> str:
     It runs in `home`, an empty folder. One that ends with 77 says that what it needs is not here.
 
     Raises:
-        ClientError: what the script needs is not here.
+        NotHere: what the script needs is not here.
     """
     environment = {
         **{name: value for name, value in os.environ.items() if "proxy" not in name.lower()},
@@ -127,6 +105,6 @@ def run(client: Client, python: Path, home: Path, *arguments: str) -> str:
         env=environment,
     )
     if done.returncode == SKIPPED:
-        raise ClientError(done.stdout.strip()[-500:])
+        raise NotHere(done.stdout.strip()[-500:])
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"[-6000:]
     return done.stdout

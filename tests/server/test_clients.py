@@ -7,7 +7,8 @@ from demo import chat_model
 from demo.chats import write_chat_model
 from rich.console import Console
 
-from builders.clients import CLIENTS, ClientError, installed, run
+from builders.clients import CLIENTS, installed, run
+from builders.environments import NotHere
 from builders.scripted import write_scripted
 from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
@@ -61,6 +62,6 @@ def test_a_client_does_its_work(front, client, checkpoint, installation, tmp_pat
     arguments = (front.url, str(checkpoint), str(installation.libraries[0]))
     try:
         said = run(client, installed(client), tmp_path, *arguments)
-    except ClientError as error:
+    except NotHere as error:
         pytest.skip(f"{client.pinned} cannot be had here: {error}")
     assert said.strip()
