@@ -1,7 +1,9 @@
 """OpenVINO computes the checkpoints that it can; torch the others, unless somebody asked for it."""
 
+import gc
 import logging
 import sys
+import weakref
 
 import pytest
 import torch
@@ -135,6 +137,52 @@ def test_a_model_that_loses_too_much_is_served_in_the_next_precision(tmp_path, c
     assert "expected 0.05 or less; served in BF16; the parameter 'assume: precision'" in line
     kept = open_language(asked(tmp_path, precision="int8", assumed=True)).model
     assert kept._decoder.compressed
+
+
+@pytest.mark.parametrize(("spread", "compressed"), [(0.1, True), (0.5, False)])
+def test_what_is_known_of_a_checkpoint_is_not_compiled_for(
+    tmp_path, monkeypatch, eight_bits, spread, compressed
+):
+    """The first load compiles it both ways, later ones as it is served."""
+    make(tmp_path, "llama", initializer_range=spread, **WIDE)
+    figures, compiled, load = {}, [], module.load_openvino
+
+    def kept(files, measure):
+        return figures[files] if files in figures else figures.setdefault(files, measure())
+
+    def counted(*given, compressed=False, **named):
+        compiled.append(compressed)
+        return load(*given, compressed=compressed, **named)
+
+    monkeypatch.setattr(module, "load_openvino", counted)
+    ways = []
+    for _ in range(2):
+        opened = open_language(asked(tmp_path, precision="int8", kept=kept))
+        assert bool(opened.model._decoder.compressed) is compressed
+        ways.append(compiled.copy())
+        compiled.clear()
+    first = [False, True] if compressed else [False, True, False]
+    assert ways == [first, [compressed]]
+
+
+def test_the_first_decoder_is_freed_before_the_second_is_compiled(
+    tmp_path, monkeypatch, eight_bits
+):
+    """One of both is in memory at a time."""
+    make(tmp_path, "llama", initializer_range=0.5, **WIDE)
+    alive, load = weakref.WeakSet(), module.load_openvino
+
+    def counted(*given, **named):
+        gc.collect()
+        assert not [one for one in alive if hasattr(one, "_compiled")]
+        decoder = load(*given, **named)
+        alive.add(decoder)
+        return decoder
+
+    monkeypatch.setattr(module, "load_openvino", counted)
+    served = open_language(asked(tmp_path, precision="int8")).model
+    gc.collect()
+    assert list(alive) == [served._decoder]
 
 
 @pytest.mark.parametrize(

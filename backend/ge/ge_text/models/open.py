@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from ge_text.models.scheduled import ScheduledModel
 from ge_text.models.structure import CompileStructure
 
 __all__ = [
+    "KeptFigure",
     "OpenLanguage",
     "OpenScheduled",
     "OpenedLanguage",
@@ -40,6 +41,8 @@ DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16", "int8": "BF16"}
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 VLLM = "ge_text.vllm.model:open_vllm"
+# Takes the files that a figure is about and what measures it; returns the figure, of now or before.
+KeptFigure = Callable[[Sequence[Path], Callable[[], float]], float]
 
 
 @runtime_checkable
@@ -55,6 +58,12 @@ class TorchDevice(Protocol):
             DeviceUnavailable: torch, or what it needs for the device, is not installed.
             Unsupported: the device cannot serve text generators.
         """
+
+
+def _measured(files: Sequence[Path], measure: Callable[[], float]) -> float:
+    """Return a figure of these files of now; none is kept."""
+    del files
+    return measure()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +83,7 @@ class OpenLanguage:
         padded: steps will be padded to static shapes.
         streams: as `TorchDevice.torch_streams`; None on a CPU.
         assumed: `int8` is served without being compared with the next precision.
+        kept: returns how far `int8` is from that, as it was found before, else measures it.
     """
 
     device: str
@@ -88,6 +98,7 @@ class OpenLanguage:
     padded: bool = False
     streams: Callable[[], Any] | None = None
     assumed: bool = False
+    kept: KeptFigure = _measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ge_backend.device.machine.cores import usable_cores
@@ -50,7 +52,7 @@ def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
         raise Unsupported(f"{asked.folder}: OpenVINO does not run it: {reason}")
     threads = asked.threads or usable_cores()
     if asked.precision == "int8":
-        decoder = _compressed(checkpoint, held, threads, assumed=asked.assumed)
+        decoder = _compressed(asked, checkpoint, held, threads)
     else:
         decoder = load_openvino(checkpoint, dtype=held, threads=threads)
     if (computed := NAMES[decoder.dtype]) != held:
@@ -59,38 +61,45 @@ def open_openvino(asked: OpenLanguage) -> OpenedLanguage:
 
 
 def _compressed(
-    checkpoint: Checkpoint, held: str, threads: int, *, assumed: bool
+    asked: OpenLanguage, checkpoint: Checkpoint, held: str, threads: int
 ) -> OpenVinoDecoder:
     """Return the decoder with weights of eight bits, or without where they are too far from it.
 
-    One of both is in memory at a time: in full it reads the text first, and is closed.
+    Only where it is not known how far they are, both are compiled. One of them is in memory at a
+    time: in full it reads the text first, and is closed.
     """
-    ids, full = fixed_ids(checkpoint), None
-    if not assumed:
-        decoder = load_openvino(checkpoint, dtype=held, threads=threads)
-        full = log_probabilities(decoder, ids)
-        decoder.close()
-    decoder = load_openvino(checkpoint, dtype=held, threads=threads, compressed=True)
+    ids = fixed_ids(checkpoint)
+    load = partial(load_openvino, checkpoint, dtype=held, threads=threads)
+    tested: list[OpenVinoDecoder] = []
+
+    def measured() -> float:
+        with contextlib.closing(load()) as full:
+            expected = log_probabilities(full, ids)
+        give_back_freed()  # before there is another one
+        tested.append(load(compressed=True))
+        return divergence(expected, log_probabilities(tested[0], ids))
+
+    figure = 0.0 if asked.assumed else asked.kept(checkpoint.files, measured)
+    told = f"{figure:.4f} nats over {len(ids)} tokens, expected {MOST_DIVERGENCE:g} or less"
+    if figure > MOST_DIVERGENCE:
+        log.warning(
+            "%s: precision 'int8' is too far from %s: KL %s; served in %s; the parameter "
+            "'assume: precision' keeps it",
+            *(checkpoint.folder, held, told, held),
+        )
+        for decoder in tested:
+            decoder.close()
+        return load()
+    decoder = tested[0] if tested else load(compressed=True)
     if not decoder.compressed:
         log.warning(
             "%s: precision 'int8' changes nothing: no weights are large enough", checkpoint.folder
         )
         return decoder
     log.info("%s: %d weights have 8 bits", checkpoint.folder, decoder.compressed)
-    if full is None:
-        return decoder
-    figure = divergence(full, log_probabilities(decoder, ids))
-    told = f"{figure:.4f} nats over {len(ids)} tokens, expected {MOST_DIVERGENCE:g} or less"
-    if figure <= MOST_DIVERGENCE:
+    if not asked.assumed:
         log.info("%s: precision 'int8' is near enough: KL %s", checkpoint.folder, told)
-        return decoder
-    log.warning(
-        "%s: precision 'int8' is too far from %s: KL %s; served in %s; the parameter "
-        "'assume: precision' keeps it",
-        *(checkpoint.folder, held, told, held),
-    )
-    decoder.close()
-    return load_openvino(checkpoint, dtype=held, threads=threads)
+    return decoder
 
 
 def load_openvino(

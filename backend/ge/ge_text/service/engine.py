@@ -35,6 +35,7 @@ from ge_text.models.own_thread import OwnThread
 from ge_text.models.scheduled import ScheduledModel
 from ge_text.models.structure import Guide, Structure
 from ge_text.protocol import ServiceSpec
+from ge_text.service.kept import kept_nearness
 
 __all__ = ["OpenedEngine", "open_engine"]
 
@@ -141,6 +142,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
         padded=settings.bucketed,
         streams=device.torch_streams if isinstance(device, TorchDevice) else None,
         assumed=spec.assumed,
+        kept=kept_nearness,
     )
     opener = OwnThread().open if device.name == "cpu" else open_language
     opened = opener(asked)
