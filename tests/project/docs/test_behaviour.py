@@ -12,6 +12,7 @@ BODY = [row for row in ROWS if not row.startswith(("| one would expect", "| ---"
 HELD = re.compile(r"`([^`]+)`")
 SCRIPTS = sorted(path for path in (ROOT / "findings").glob("*.sh"))
 FINDINGS = [path for path in SCRIPTS if path.name not in ("lib.sh", "run.sh")]
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 HEAD = ("Expected", "Happens", "Versions", "Source", "Guess")
 
 
@@ -23,12 +24,13 @@ def test_a_row_names_what_holds_it(row):
     names = HELD.findall(cells[-1])
     assert names, row
     for name in names:
-        path, _, function = name.partition("::")
-        assert (ROOT / path).is_file(), name
-        if function:
-            assert re.search(rf"^def {function}\(", (ROOT / path).read_text(), re.MULTILINE), name
-        else:
-            assert ROOT / path in FINDINGS, name
+        file, _, function = name.partition("::")
+        if not function:
+            assert ROOT / file in FINDINGS, name
+            continue
+        defined = re.compile(rf"^def {function}\(", re.MULTILINE)
+        files = [path for path in TESTS if path.stem == file and defined.search(path.read_text())]
+        assert len(files) == 1, name
 
 
 @pytest.mark.parametrize("script", FINDINGS, ids=lambda path: path.stem)

@@ -28,8 +28,6 @@ SHOWN = {
     ("docs/architecture.md", "sequence: Triton's thread"): "a drawing",
     ("docs/architecture.md", "fused: Triton's thread"): "a drawing",
     ("docs/architecture.md", "text: Triton's thread"): "a drawing",
-    ("docs/buckets.md", "ge-backend buckets: note:"): "what is printed",
-    ("docs/buckets.md", "warm-up 3/9"): "a line of the log",
     ("docs/buckets.md", "# many short"): "a bucket file, read by test_buckets.py",
     ("docs/buckets.md", "(1, [128, 256], [8, 16])"): "a bucket file, read by test_buckets.py",
     ("docs/buckets.md", "# size of one"): "a trace, read by test_buckets.py",
