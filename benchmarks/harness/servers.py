@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,12 +26,12 @@ from ge_tools.tritonserver.installation import find_server
 from ge_tools.tritonserver.options import ServerOptions, free_ports
 from ge_tools.tritonserver.server import TritonServer
 
-__all__ = ["FRESH", "Running", "checked_out", "serve", "serve_tree"]
+__all__ = ["FRESH", "Running", "checked_out", "entry", "serve", "serve_tree"]
 
 # Costs are measured anew, and while no other model loads and keeps the cores busy.
 FRESH = {"GE_CACHE_DIR": "off", "GE_WARMUP": "on"}
 START_S = 600
-SERVE = "import sys; from ge_tools.main import main; sys.exit(main())"
+SERVE = "import sys; from {module} import {function}; sys.exit({function}())"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ def serve_tree(
     path = os.pathsep.join(str(root) for root in roots if root.is_dir())
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         command = [
-            *(sys.executable, "-c", SERVE, "serve", f"--model-repository={repository}"),
+            *(sys.executable, "-c", entry(tree), "serve", f"--model-repository={repository}"),
             *(f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"),
             f"--log-file={temporary}/server.log",
         ]
@@ -119,6 +120,16 @@ def serve_tree(
                 )
             finally:
                 server.terminate()
+
+
+def entry(tree: Path) -> str:
+    """Return the program of a tree's command; trees differ in where it lies."""
+    named = re.search(
+        r'^ge-backend = "(.+):(.+)"$', (tree / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    if named is None:
+        raise BenchmarkError(f"{tree}/pyproject.toml names no command ge-backend")
+    return SERVE.format(module=named[1], function=named[2])
 
 
 def _wait(server: subprocess.Popen[bytes], port: int) -> None:
