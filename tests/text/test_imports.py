@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from builders.checkpoints import write_checkpoint
 from builders.language import make
 from builders.pages import ROOT
@@ -35,6 +37,36 @@ with ThreadPoolExecutor(len(sys.argv)) as pool:
     for found in pool.map(opened, sys.argv[1:]):
         print(type(found).__name__)
 """
+
+# Opens the folder, draws a token, and prints which modules there are that only compilers need.
+LEAN = """
+import sys
+from pathlib import Path
+from ge_backend.device.base import MemoryInfo
+from ge_text.models.batch import padding_batch
+from ge_text.models.open import OpenLanguage, open_language
+
+model = open_language(
+    OpenLanguage(
+        device="cpu", folder=Path(sys.argv[1]), precision="origin", threads=1, block_size=32,
+        engine=sys.argv[2], memory=lambda: MemoryInfo(free_bytes=2**30, total_bytes=2**31),
+    )
+).model
+model.open_cache(2)
+model.step(padding_batch((1, 1, 1)))
+print(*{"torch._dynamo", "torch._inductor", "sympy", "transformers"} & set(sys.modules))
+"""
+
+
+@pytest.mark.parametrize("engine", ["openvino", "torch"])
+def test_our_own_decoder_imports_no_compiler(tmp_path, engine):
+    """One takes 70 MiB and a second of every start."""
+    make(tmp_path, "llama")
+    command = [sys.executable, "-c", LEAN, str(tmp_path), engine]
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=120, cwd=ROOT / "backend/ge"
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr[-2000:]
 
 
 def test_models_of_several_architectures_and_an_encoder_open_at_once(tmp_path):

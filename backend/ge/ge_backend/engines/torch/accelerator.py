@@ -17,8 +17,8 @@ from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BufferMemor
 from ge_backend.engines.torch.buffers import BoundCopies, TorchMemory, places
 from ge_backend.engines.torch.capture import CapturedShape
 from ge_backend.engines.torch.capture_check import CaptureCheck
-from ge_backend.engines.torch.codec import ENGINE_ERRORS, TorchCodec
-from ge_backend.engines.torch.device_errors import device_errors, meaning
+from ge_backend.engines.torch.codec import TorchCodec
+from ge_backend.engines.torch.device_errors import ENGINE_ERRORS, device_errors, meaning
 from ge_backend.engines.torch.packing import Packing
 from ge_backend.engines.torch.program import Program, load_program
 from ge_backend.engines.torch.streams import WARM_UPS, Streams

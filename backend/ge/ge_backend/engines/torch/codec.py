@@ -13,24 +13,13 @@ from ge_backend.engines.torch.program import Program
 from ge_backend.errors import ConfigError, GraphFailed
 from ge_backend.tensors import DATA_TYPES, Array, DataType, TensorSpec
 
-__all__ = ["ENGINE_ERRORS", "TorchCodec"]
+__all__ = ["TorchCodec"]
 
 PRECISIONS: Mapping[str, torch.dtype | None] = {
     "origin": None,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
-
-# What a run of a torch program may raise: `failures.failure` makes one of our errors of it.
-ENGINE_ERRORS: tuple[type[Exception], ...] = (
-    RuntimeError,
-    AssertionError,  # a guard of torch.export: a size that the program was not exported for
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    MemoryError,
-)
 
 
 class TorchCodec:

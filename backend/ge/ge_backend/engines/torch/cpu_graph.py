@@ -12,7 +12,8 @@ from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
 from ge_backend.device.scratch import ScratchTable
-from ge_backend.engines.torch.codec import ENGINE_ERRORS, TorchCodec
+from ge_backend.engines.torch.codec import TorchCodec
+from ge_backend.engines.torch.device_errors import ENGINE_ERRORS
 from ge_backend.engines.torch.program import load_program
 from ge_backend.engines.torch.scratch import peak_bytes
 from ge_backend.engines.torch.slow_bf16 import tell_slow_bf16

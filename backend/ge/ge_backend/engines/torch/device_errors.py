@@ -8,14 +8,23 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from ge_backend.device.failures import failure, reason, without_folders
-from ge_backend.engines.torch.codec import ENGINE_ERRORS
 from ge_backend.engines.torch.vendor import Vendor
 from ge_backend.errors import DeviceFault, GeError, OutOfMemory
 
-__all__ = ["device_errors", "meaning"]
+__all__ = ["ENGINE_ERRORS", "device_errors", "meaning"]
 
 log = logging.getLogger(__name__)
 
+# What a run of a torch program may raise: `failures.failure` makes one of our errors of it.
+ENGINE_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    AssertionError,  # a guard of torch.export: a size that the program was not exported for
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+)
 _TOLD: tuple[type[Exception], ...] = (*ENGINE_ERRORS, GeError)
 
 

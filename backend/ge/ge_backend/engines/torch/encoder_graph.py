@@ -13,7 +13,7 @@ from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores, ThreadChoice
 from ge_backend.device.scratch import ScratchTable
-from ge_backend.engines.torch.codec import ENGINE_ERRORS
+from ge_backend.engines.torch.device_errors import ENGINE_ERRORS
 from ge_backend.engines.torch.encoder import EncoderEngine, Layers, PackedEncoder
 from ge_backend.engines.torch.encoder_layers import TorchLayers
 from ge_backend.engines.torch.scratch import peak_bytes
