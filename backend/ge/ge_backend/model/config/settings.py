@@ -77,14 +77,13 @@ SETTINGS: tuple[Setting, ...] = (
         key="device",
         default="cpu",
         variable="GE_DEVICE",
-        help="The device that runs the model: `cpu`, `npu`, `cuda:1` (or `null`, which computes "
-        "nothing). Without a number the first one. Default: `npu` where `device_ids` are given.",
+        help="The device that runs the model: `cpu`, `npu`, `cuda:1`. Without a number the first "
+        "one. Default: `npu` where `device_ids` are given.",
     ),
     Setting(
         key="device_ids",
-        help="Several devices of the kind that `device` names: `0,1`. Each batch is spread over "
-        "them by the cost of its parts and by what else they have to do. Without effect where "
-        "`GE_DEVICE` sends the model to a `cpu` or to one numbered device.",
+        help="Several devices of the kind that `device` names, such as `0,1`; each batch is "
+        "spread over them. Without effect where `GE_DEVICE` names one device.",
     ),
     Setting(
         key="lanes",
@@ -99,37 +98,32 @@ SETTINGS: tuple[Setting, ...] = (
         default="auto",
         choices=("auto", "process", "inline"),
         variable="GE_EXECUTOR",
-        help="Where the model runs. `process`: one executor process per device, shared by all "
-        "models and instances, and started anew if an engine crashes. `inline`: inside the "
-        "instance's own process, which saves the way to the other one (0.2 ms a request), shares "
-        "nothing, and ends with the engine if that crashes. `auto`: `inline` for a model of one "
-        "instance on a CPU that asks for nothing that models share there (`lanes`, `priority`, "
-        "`GE_WORKSPACE_POOL`, `GE_EXECUTOR_MEMORY`), else `process`, as for models that generate "
-        "text (docs/from_python_model.md).",
+        help="`process`: one executor per device, shared by all models and instances, and "
+        "started anew if an engine crashes. `inline`: inside the instance's own process, "
+        "0.2 ms faster, which shares nothing and ends with a crash. `auto`: `inline` for "
+        "one instance on a CPU that shares nothing (`lanes`, `priority`, a pool, a limit of "
+        "memory), else `process`.",
     ),
     Setting(
         key="fuse",
         help="The name of an ensemble in the same model repository: its steps run inside this "
-        "model, each in its own buckets, and the tensors between them never go through the host "
-        "(docs/ensembles.md). This model needs no model file then, only an empty folder `1`.",
+        "model (docs/ensembles.md). It needs no file then, only an empty folder `1`.",
     ),
     Setting(
         key="precision",
         default="origin",
         choices=("origin", "fp32", "bf16", "fp16", "int8"),
-        help="The arithmetic of the graph. `origin` is what the model file says; lower ones trade "
-        "accuracy for speed where engine and device can (docs/precision.md has both, measured). "
-        "`fp32` is for checkpoints that are stored in less, encoders' and text generators'. "
-        "`int8` multiplies by weights of eight bits, on a CPU by OpenVINO, text generators' too.",
+        help="The arithmetic of the graph. `origin` is what the model file says; lower ones "
+        "trade accuracy for speed where engine and device can, `int8` by weights of eight "
+        "bits (docs/precision.md). `fp32` is for checkpoints that are stored in less.",
     ),
     Setting(
         key="engine",
         default="first",
         choices=("first", "auto", *engine_names(), VLLM),
-        help="What runs the model file, where several engines can. `first`: the first one that is "
-        "installed and can compute in `precision`, in the order of the table below. "
-        "`auto`: the same; `ge-backend tune --measure` finds the fastest. "
-        "A model that generates text has `openvino`, `torch` and `vllm` (docs/generation.md).",
+        help="What runs the model file, where several engines can: the `first` that is installed "
+        "and has the precision, in the order of the table below, or the one that is named. "
+        "`auto` is as `first`; `ge-backend tune --measure` finds the fastest.",
     ),
     Setting(
         key="threads",
@@ -148,36 +142,34 @@ SETTINGS: tuple[Setting, ...] = (
         key="overflow",
         default="unpadded",
         choices=("unpadded", "error", "extend"),
-        help="What happens to a request longer than the largest bucket. `unpadded`: run at its own "
-        "shape (counted in ge_unplanned_shapes_total) where the engine can, else refused. "
-        "`error`: refused. `extend`: as `unpadded`, and buckets for it are prepared in the "
-        "background, within `max_elements` and `max_graphs`, so that the next one finds them.",
+        help="A request longer than the largest bucket is run at its own shape where the engine "
+        "can (`unpadded`), refused (`error`), or run so, and buckets for it are prepared in "
+        "the background (`extend`).",
     ),
     Setting(
         key="buckets",
-        help="`file:NAME` reads whole buckets from a file, relative to the model's folder, "
-        "instead of making them from `buckets.<axis>`: one `(rows, size, …)` per line, where "
-        "each place is a number, a list or a `range(a, b, step)`; `#` begins a comment.",
+        help="`file:NAME` reads whole buckets from a file in the model's folder, one `(rows, "
+        "size, …)` per line (docs/buckets.md).",
     ),
     Setting(
         key="max_elements",
         default="0",
-        help="The most elements (rows times sizes) that one bucket may have, and one run of "
-        "several rows where the engine takes any shape; 0 is no limit.",
+        help="The most elements (rows times sizes) of one bucket, and of a run of several rows "
+        "where any shape runs. 0: no limit.",
     ),
     Setting(
         key="max_graphs",
         default="0",
         help="The most buckets that may be prepared; those that recorded traffic needs least are "
-        "left out, sizes stay covered. 0 is no limit.",
+        "left out. 0: no limit.",
     ),
     Setting(
         key="ragged",
         default="auto",
         choices=("auto", "pad", "concatenate"),
-        help="What is done with inputs marked `allow_ragged_batch`: padded to a common length, or "
-        "concatenated flat as Triton's C++ backends do. `auto`: concatenated if the "
-        "configuration has `batch_input` or `batch_output`, else padded.",
+        help="Inputs marked `allow_ragged_batch` are padded to a common length, or concatenated "
+        "flat as in Triton's C++ backends. `auto`: concatenated if there is a `batch_input` "
+        "or `batch_output`.",
     ),
     Setting(
         key="max_length",
@@ -190,11 +182,9 @@ SETTINGS: tuple[Setting, ...] = (
         default="background",
         choices=("background", "on", "off"),
         variable="GE_WARMUP",
-        help="When buckets are measured. `background`: the model is READY as soon as it answers, "
-        "and goes by costs of an earlier start, or by estimates, until they are measured beside "
-        "serving. `on`: before it is READY, as always where an engine has static shapes, sequences "
-        "have states, or a workspace pool is planned. `off`: never, the planner goes by element "
-        "counts; engines with static shapes prepare their buckets anyway.",
+        help="When buckets are measured. `background`: beside serving, `on`: before the model is "
+        "READY, `off`: never. With static shapes, states or a workspace pool `background` "
+        "is as `on`.",
     ),
     Setting(
         key="warmup_repeats",
@@ -205,8 +195,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="warmup_budget_s",
         default="0",
-        help="Seconds after which warm-up measures no further bucket, largest first; their costs "
-        "are then estimated. Engines with static shapes still prepare them all. 0 is no limit.",
+        help="Seconds after which warm-up measures no further bucket; the rest is estimated. 0: "
+        "no limit.",
     ),
     Setting(
         key="learn",
@@ -224,40 +214,37 @@ SETTINGS: tuple[Setting, ...] = (
         key="early_reply",
         default="auto",
         choices=("auto", "never"),
-        help="Whether requests of a sub-batch that ends well before its batch are answered at "
-        "once. It costs 0.1-0.2 ms per reply, so `auto` does it where more than that is gained.",
+        help="Whether requests of a run that ends well before its batch are answered at once. "
+        "`auto`: where that gains more than it costs (0.1-0.2 ms per reply).",
     ),
     Setting(
         key="score_activation",
         default="sigmoid",
         choices=("sigmoid", "identity"),
-        help="Of a model that ranks pairs of texts, an ensemble of Triton's own among them: what "
-        "OpenAI's API makes scores of its numbers by (docs/openai.md). `identity`: they are scores "
-        "already.",
+        help="Of a model that ranks pairs of texts: what OpenAI's API makes scores of its "
+        "numbers by. `identity`: they are scores already.",
     ),
     Setting(
         key="priority",
         default="2",
         choices=("1", "2", "3"),
-        help="Which of the models that wait for a device goes first: 1 is the highest, as in "
-        "Triton's `priority_levels` (a request's own priority is not shown to Python). Models of "
-        "one priority share the device by time; a run is passed by 0.2 s of each model's runs per "
-        "level of difference, so none waits for ever.",
+        help="Which of the models that wait for a device goes first: 1 is the highest. Models of "
+        "one priority share the device by time, and none waits for ever "
+        "(docs/scheduling.md).",
     ),
     Setting(
         key="max_queue_size",
         default="0",
         help="The most requests that may wait for an instance while it serves a batch; further "
-        "ones are refused at once (UNAVAILABLE). 0 is no limit. With this or a default timeout "
-        "requests wait in the backend instead of in Triton, whose own queue policies make it "
-        "stall (docs/scheduling.md). What a stub holds when it dies is never answered, so have "
-        "two instances at least, and clients with a time limit (docs/reliability.md).",
+        "ones are refused (UNAVAILABLE). 0: no limit. They wait in the stub then, and are "
+        "lost with it: have two instances, and clients with a time limit "
+        "(docs/scheduling.md).",
     ),
     Setting(
         key="default_timeout_microseconds",
         default="0",
         help="How long a request may wait before it begins to run, if its client sets no shorter "
-        "`timeout`; after that it is refused (UNAVAILABLE). 0 is no limit.",
+        "`timeout`; then it is refused (UNAVAILABLE). 0: no limit.",
     ),
 )
 
@@ -276,16 +263,14 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="prefill_chunk",
         default="auto",
-        help="Tokens of prompts that one step takes at most, so that streams go on while a long "
-        "prompt is read. `auto`: as many as let running streams keep `itl_target_ms`, by measured "
-        "step times.",
+        help="Tokens of prompts that one step takes at most. `auto`: as many as let running "
+        "streams keep `itl_target_ms`.",
     ),
     Setting(
         key="itl_target_ms",
         default="100",
-        help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps. "
-        "Where more texts wait for their first token than for their next one, it is as many times "
-        "longer, up to two; steps in which none waits for its next one are twice as long.",
+        help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps; "
+        "up to twice as long where more texts wait for their first token.",
     ),
     Setting(
         key="block_size",
@@ -303,15 +288,15 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         default="model",
         choices=("model", "bf16"),
         help="What keys and values are kept in. `model`: as the weights. `bf16`: in half the "
-        "memory where those are FP32; attention is then computed in it, the rest as before.",
+        "memory where those are FP32.",
     ),
     Setting(
         key="scheduling",
         default="fcfs",
         choices=("fcfs", "sjf", "priority"),
         help="The order of the texts that wait: first come first served, the shortest prompt and "
-        "limit first, or by the request's own `priority` (the smaller the earlier). Waiting "
-        "counts for them in time, so none waits for ever.",
+        "limit first, or by the request's own `priority` (the smaller the earlier). None "
+        "waits for ever.",
     ),
     Setting(
         key="max_waiting_requests",
@@ -322,8 +307,8 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         key="preemption",
         default="recompute",
         choices=("recompute", "swap", "auto"),
-        help="What becomes of the cache of a text that has to make room: computed again later, or "
-        "copied to host memory and back (`swap_bytes`), or whichever is measured to be cheaper.",
+        help="A text that has to make room is computed again later, or copied to host memory and "
+        "back (`swap_bytes`). `auto`: whichever is measured to be cheaper.",
     ),
     Setting(
         key="swap_bytes",
@@ -335,37 +320,35 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         key="prefix_cache",
         default="on",
         choices=("on", "off"),
-        help="Keep the keys and values of texts in blocks that are free otherwise, and compute "
-        "a beginning that several prompts have in common once. A request may leave it out with its "
-        "parameter `prefix_cache`, or share with those of its own `cache_salt` only.",
+        help="Whether a beginning that several prompts have in common is computed once. A "
+        "request may leave it out (`prefix_cache`), or share with those of its own "
+        "`cache_salt` only.",
     ),
     Setting(
         key="speculation",
         default="off",
         choices=("off", "ngram", "model"),
-        help="Whether several tokens of a text are guessed and verified in one step. `ngram`: the "
-        "guess is what followed the same tokens earlier in prompt or output, which pays where "
-        "text repeats itself: code that is edited, JSON, quotations. `model`: a smaller model "
-        "guesses, the `speculative_model`. No text is changed by it.",
+        help="Whether several tokens of a text are guessed and verified in one step; no text is "
+        "changed by it. `ngram`: from what followed the same tokens earlier. `model`: by "
+        "the `speculative_model`.",
     ),
     Setting(
         key="speculative_model",
-        help="For `speculation: model`: a folder in the model's own folder with a checkpoint that "
-        "has the same vocabulary, such as `draft`. Its weights and its part of the cache are on "
-        "the same device.",
+        help="For `speculation: model`: a folder in the model's own folder with a checkpoint of "
+        "the same vocabulary, such as `draft`.",
     ),
     Setting(
         key="num_speculative_tokens",
         default="auto",
-        help="How many guessed tokens of a text one step verifies, 1 to 15. `auto`: as many as are "
-        "measured to pay, none where they do not.",
+        help="How many guessed tokens of a text one step verifies, 1 to 15. `auto`: as many as "
+        "are measured to pay.",
     ),
     Setting(
         key="lora_bytes",
         default="256MiB",
-        help="Memory of the device for LoRA adapters, which lie in the folder `adapters` beside "
-        "the checkpoint and are loaded when a request names one (`lora_name`). When it is full, "
-        "those leave that were not used for longest. It is set aside where there are any at load.",
+        help="Memory of the device for LoRA adapters (the folder `adapters` beside the "
+        "checkpoint); when it is full, those leave that were not used for longest. Set "
+        "aside where there are any at load.",
     ),
 )
 
@@ -373,9 +356,9 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         prefix="buckets.",
         placeholder="axis",
-        help="The bucket sizes of an axis, `buckets.rows` and one per ragged axis: a list "
-        "`16,32,64` or a strategy such as `exponential(16,16,256,6)`. A language model has the "
-        "axes `batch`, `query` and `context` (in blocks of its cache).",
+        help="The sizes of an axis, `buckets.rows` and one per ragged axis: a list `16,32,64` or "
+        "a rule such as `exponential(16,16,256,6)`. A language model has the axes `batch`, "
+        "`query` and `context` (in blocks).",
     ),
     Family(
         prefix="pad.",
@@ -386,26 +369,25 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         prefix="generate.",
         placeholder="input",
-        help="An input of the graph that the backend makes when the client does not send it: "
-        "`mask` (1 for real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` "
-        "where several axes are padded), `positions` (0, 1, 2, …), `zeros`, or a number that fills "
-        "it, such as a sampling rate: `16000`. Well-known names (attention_mask, input_mask, "
-        "input_lengths, position_ids, token_type_ids) need no entry.",
+        help="An input that the backend makes when the client does not send it: `mask` (1 for "
+        "real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` where "
+        "several axes are padded), `positions` (0, 1, 2, …), `zeros`, or a number that "
+        "fills it. Well-known names (attention_mask, input_mask, input_lengths, "
+        "position_ids, token_type_ids) need no entry.",
     ),
     Family(
         prefix="axes.",
         placeholder="tensor",
-        help="Names for the dimensions of an input or output, batch included: `batch,length,384`. "
-        "Axes of one name have one size; an output is cut along them. Needed only where the "
-        "model file does not tell (it does for ONNX symbolic dimensions and torch.export).",
+        help="Names for the dimensions of a tensor, batch included: `batch,length,384`. Axes of "
+        "one name have one size; an output is cut along them. Needed where the model file "
+        "does not tell.",
     ),
     Family(
         prefix="lengths.",
         placeholder="axis",
         help="The output that tells each row's real size along an axis of the outputs: one whole "
-        "number per row, or a mask over the axis. Outputs are cut to it, per request. Needed only "
-        "where that size does not follow from an input's, as the frames of a speech encoder do "
-        "not.",
+        "number per row, or a mask over the axis. Needed where that size does not follow "
+        "from an input's.",
     ),
     Family(
         prefix="atc.",
@@ -422,18 +404,16 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         prefix="npu.",
         placeholder="option",
-        help="For models that an NPU runs offline. `timeout_s`: how long one run may take, 60 "
-        "seconds if not given; after that the device counts as failed, and its executor starts "
-        "anew. `priority`: whose runs the device prefers where models share it, 0 (the first, "
-        "default) to 7. `aipp`: a file beside a `model.om` with dynamic AIPP, which says what is "
-        "done to its images (docs/compile.md).",
+        help="For models that an NPU runs offline. `timeout_s` (60): how long one run may take "
+        "before the device counts as failed. `priority`: 0 (the first, default) to 7. "
+        "`aipp`: a file beside a `model.om` with dynamic AIPP (docs/compile.md).",
     ),
     Family(
         prefix="torch.",
         placeholder="option",
-        help="For torch models on a GPU or an NPU. `mode`: `graphs` (default) captures each bucket "
-        "as a device graph; `eager` runs operator by operator, at the rows' own sizes; `torchair`, "
-        "on NPUs, lets Ascend's compiler make a program for each bucket (docs/devices.md).",
+        help="For torch models on a GPU or an NPU. `mode`: `graphs` (default) captures each "
+        "bucket; `eager` runs at the rows' own sizes; `torchair`, on NPUs, compiles each "
+        "bucket (docs/devices.md).",
     ),
     Family(
         prefix="vllm.",
@@ -444,13 +424,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         prefix="tokenizer.",
         placeholder="option",
-        help="For a `tokenizer.json`. `max_length`: the most tokens of a text, special ones "
-        "included (default: what the file says). `overflow`: `truncate` (default), or `error` for "
-        "a text that is longer. `pairs`: whether a second text comes with each, as "
-        "`text_pair` (`false`). `add_special_tokens`: `true` (default) or `false`. `strip`, "
-        "`lower_case`: whether white space around a text is left out, and whether it is put in "
-        "lower case first, as sentence-transformers up to 5.3 does (`false`). `data_type`: `INT64` "
-        "(default) or `INT32`.",
+        help="For a `tokenizer.json`: `max_length`, `overflow` (`truncate`, `error`), `pairs`, "
+        "`add_special_tokens`, `strip`, `lower_case`, `data_type` (docs/ensembles.md).",
     ),
 )
 # Those of them that only an engine understands; the first ones only a compiler.
@@ -478,8 +453,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="vllm_python",
         variable="GE_VLLM_PYTHON",
-        help="The interpreter that runs the executors of models with `engine: vllm`; it must have "
-        "vLLM. Default: `GE_PYTHON`.",
+        help="The interpreter that runs models with `engine: vllm`; it must have vLLM. Default: "
+        "`GE_PYTHON`.",
     ),
     Setting(
         key="library_path",
@@ -497,73 +472,61 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         default="auto",
         choices=("auto", "on", "off"),
         variable="GE_SPARE",
-        help="Whether a spare executor waits beside each one, with the engines imported and no "
-        "device, so that a restart is shorter: with torch 0.7 s instead of 3.1 s for 249 MiB of "
-        "memory, with ONNX Runtime 0.1 s instead of 0.4 s for 35 MiB (`python -m "
-        "benchmarks.bench_restart`; docs/reliability.md). `auto`: on machines with at least 4 "
-        "usable cores and 16 GiB of memory.",
+        help="Whether a spare executor waits beside each one, so that a restart is shorter: with "
+        "torch 0.7 s instead of 3.1 s for 249 MiB, with ONNX Runtime 0.1 s instead of 0.4 s "
+        "for 35 MiB (docs/reliability.md). `auto`: on machines with at least 4 usable cores "
+        "and 16 GiB of memory.",
     ),
     Setting(
         key="run_timeout_s",
         default="300",
         variable="GE_RUN_TIMEOUT_S",
-        help="Seconds that one run of a graph may take. After that its device counts as broken: "
-        "the executor ends and is started anew, and what was not answered is repeated once, each "
-        "run alone; one that is `inline` ends with its instance (docs/reliability.md). 0 is no "
-        "limit. (An executor that hangs as a whole is found out in any case.)",
+        help="Seconds that one run of a graph may take; then its device counts as broken: the "
+        "executor is started anew, and what was not answered is repeated once. 0: no limit.",
     ),
     Setting(
         key="workspace_pool",
         default="0",
         variable="GE_WORKSPACE_POOL",
-        help="The scratch memory that all graphs of a device share, such as `12GiB`, `512MiB` or "
-        "plain bytes, or one per device: `npu:0=12GiB,cuda=8GiB,2GiB` (one without a device is for "
-        "all others). Graphs whose ranges of it overlap run in turn; one that needs more than all "
-        "of it is refused at load. 0: no limit, no run waits.",
+        help="The scratch memory that all graphs of a device share, such as `12GiB`, or one per "
+        "device: `npu:0=12GiB,cuda=8GiB,2GiB`. Graphs whose ranges overlap run in turn; one "
+        "that needs more than all of it is refused. 0: no limit.",
     ),
     Setting(
         key="executor_memory",
         default="0",
         variable="GE_EXECUTOR_MEMORY",
-        help="Memory of the machine that an executor may have for itself, such as `8GiB`, or one "
-        "per device as with `GE_WORKSPACE_POOL`: engines may grow with the shapes that come. At "
-        "nine tenths it is said in the log; at the limit the executor is replaced: runs that have "
-        "begun are answered, those that wait are repeated in the next one (live sequences lose "
-        "their states). One that needs nine tenths for what it has loaded is not replaced. What "
-        "it shares with stubs, and pages of files, do not count. 0: no limit.",
+        help="Memory that an executor may have for itself, such as `8GiB`, or one per device as "
+        "with `GE_WORKSPACE_POOL`. At the limit it is replaced; live sequences lose their "
+        "states. 0: no limit.",
     ),
     Setting(
         key="keep_files",
         default="1GiB",
         variable="GE_KEEP_FILES",
-        help="A loaded model's files are copied beside the executors' sockets "
-        "(`GE_RUNTIME_DIR`) if they have at most this many bytes, so that what is served can be "
-        "loaded again whatever becomes of them; all instances share one copy. Larger ones are "
-        "linked, which outlives that another file takes their place, and not that they are "
-        "written over. Where the file system shares blocks between files a copy of any size costs "
-        "nothing. `0` copies nothing.",
+        help="A loaded model's files are copied to `GE_RUNTIME_DIR` if they have at most this "
+        "many bytes, so that they can be loaded again whatever becomes of them; larger ones "
+        "are linked, which does not outlive writing over them. `0` copies nothing.",
     ),
     Setting(
         key="numpy_2",
         default="refuse",
         choices=("refuse", "allow"),
         variable="GE_NUMPY_2",
-        help="Whether models load where the stub has numpy 2. The stub of Triton 2.51 was built "
-        "for numpy 1 and misreads tensors silently with numpy 2; newer servers may not.",
+        help="Whether models load where the stub has numpy 2, which the stub of Triton 2.51 "
+        "silently misreads.",
     ),
     Setting(
         key="acl_config",
         variable="GE_ACL_CONFIG",
-        help="A JSON file that executors on an NPU hand to `acl.init`: dumps, exception dumps, "
-        "profiling (docs/devices.md). Default: none.",
+        help="A JSON file that executors on an NPU hand to `acl.init` (docs/devices.md).",
     ),
     Setting(
         key="cache_dir",
         variable="GE_CACHE_DIR",
-        help="Where measured costs, recorded traffic and compiled models are kept between starts; "
-        "`off` keeps nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`; nothing is "
-        "kept for a user without a home folder (`HOME` is `/`, or is unset and the user id has no "
-        "name), as containers may have.",
+        help="Where measured costs, recorded traffic and compiled models are kept; `off` keeps "
+        "nothing. Default: `ge-backend` in `XDG_CACHE_HOME` or `~/.cache`; nothing without "
+        "a home folder.",
     ),
 )
 
