@@ -60,6 +60,21 @@ def mean_of_large():
     return graph(nodes, *tensors, [HUNDRED])
 
 
+def kept_less_the_mean():
+    """Take x and kept [n, 3] -> new: their sum, less the mean of all rows' new above 1,200."""
+    nodes = [
+        NODE("Add", ["x", "kept"], ["sum"]),
+        NODE("Sub", ["sum", "most"], ["less"]),
+        NODE("Relu", ["less"], ["large"]),
+        NODE("ReduceMean", ["large"], ["mean"], axes=[0]),
+        NODE("Sub", ["sum", "mean"], ["new"]),
+        NODE("Identity", ["new"], ["y"]),
+    ]
+    rows = ["n", 3]
+    tensors = [("x", REAL, rows), ("kept", REAL, rows)], [("new", REAL, rows), ("y", REAL, rows)]
+    return graph(nodes, *tensors, [("most", np.float32(1200))])
+
+
 def least():
     """Take frames -> the least of them over time, of what is above a hundred."""
     nodes = [
@@ -100,6 +115,36 @@ def test_rows_that_only_real_values_touch(look, samples):
         if len(samples) > 1
         else "also with 1 sample of the model"
     )
+
+
+STATES = {
+    "max_batch_size": 4,
+    "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [3]}],
+    "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [3]}],
+    "sequence_batching": {
+        "oldest": {},
+        "state": [
+            {
+                "input_name": "kept",
+                "output_name": "new",
+                "data_type": "TYPE_FP32",
+                "dims": [3],
+            }
+        ],
+    },
+}
+
+
+def test_states_that_only_real_values_mix(look):
+    """The third step is the first that mixes rows: its sum is 1,500."""
+    assert look(kept_less_the_mean(), **STATES)["states"].verdict == HOLDS
+    real = [{"x": LARGE, "kept": np.zeros((1, 3), np.float32)}]
+    verdict = look(kept_less_the_mean(), samples=real, **STATES)["states"]
+    assert verdict.verdict == FAILS
+    assert "3 steps" in verdict.tested
+    assert verdict.tested.endswith("also with 1 sample of the model")
+    small = [{"x": LARGE / 100, "kept": np.zeros((1, 3), np.float32)}]
+    assert look(kept_less_the_mean(), samples=small, **STATES)["states"].verdict == HOLDS
 
 
 def test_what_real_rows_do_not_change_holds(look):
