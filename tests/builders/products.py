@@ -18,8 +18,8 @@ def encoder(*, spoilt=False, given=None):
     """
     random = np.random.default_rng(3)
     table = random.normal(size=(WORDS, INNER)).astype(np.float32)
-    first = random.normal(size=(INNER, INNER)).astype(np.float32) / np.sqrt(INNER)
-    second = random.normal(size=(INNER, INNER)).astype(np.float32) / np.sqrt(INNER)
+    first = (random.normal(size=(INNER, INNER)) / np.sqrt(INNER)).astype(np.float32)
+    second = (random.normal(size=(INNER, INNER)) / np.sqrt(INNER)).astype(np.float32)
     if spoilt:
         table[:, 0], first[0] = 0, 60
     if given is not None:

@@ -37,6 +37,20 @@ def test_images_are_built_on_either_base_of_triton():
     assert newest > max(ability.container for ability in ABILITIES.values())
 
 
+@pytest.mark.parametrize(
+    ("stage", "image"), [("triton", "TRITON"), ("triton-newest", "NEWEST_TRITON")]
+)
+def test_images_have_a_numpy_that_their_stubs_read(stage, image):
+    """It takes the place of the one that `make` installs, which is for the wheel's server."""
+    container = re.search(rf"^ARG {image}_IMAGE=.*:(\S+)-py3$", DOCKERFILE, re.MULTILINE)[1]
+    pin = re.search(rf" AS {stage}\n(?:#.*\n)*ENV NUMPY=(numpy==(\d+)\.\S+)", DOCKERFILE)
+    assert int(pin[2]) == (1 if container < ABILITIES["numpy_2"].container else 2)
+    pattern, put = re.search(r'sed -i "s/(.*)/(.*)/" /src/constraints.txt', DOCKERFILE).groups()
+    pinned = (ROOT / "constraints.txt").read_text()
+    changed = re.sub(pattern, put.replace("${NUMPY}", pin[1]), pinned, flags=re.MULTILINE)
+    assert re.findall(r"^numpy==.*", changed, re.MULTILINE) == [pin[1]]
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_servers_are_confined(name):
     """Read-only root, no capabilities, no privileges, not root."""

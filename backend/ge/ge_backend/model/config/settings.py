@@ -513,8 +513,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         default="refuse",
         choices=("refuse", "allow"),
         variable="GE_NUMPY_2",
-        help="Whether models load where the stub has numpy 2, which the stub of Triton 2.51 "
-        "silently misreads.",
+        help="Whether models load where the stub has numpy 2, which stubs before Triton 2.52 "
+        "(24.11) silently misread. `ge-backend serve` allows it where it knows the release.",
     ),
     Setting(
         key="acl_config",
