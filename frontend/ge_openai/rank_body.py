@@ -1,8 +1,8 @@
 """What a client asks of a model that ranks pairs of texts, and the answers it gets.
 
 The bodies are those that Jina, Cohere and vLLM share. Sources: Cohere's API reference, `rerank` of
-versions 1 and 2; vLLM 0.12, `entrypoints/pooling/score/protocol.py`; the clients cohere 7.3.1 and
-langchain-community 0.4.2.
+versions 1 and 2; vLLM's `entrypoints/pooling` from 0.12 on; the clients cohere 7.3.1
+and langchain-community 0.4.2.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ __all__ = [
 # As many as Cohere takes.
 MAX_PAIRS = 10_000
 _MOST = 2**31 - 1
-# What the two sides of pairs are called: by vLLM at first, and later.
-_SIDES = (("text_1", "text_2"), ("queries", "documents"))
+# What vLLM's releases call the two sides of pairs.
+_FIRST = ("text_1", "queries", "data_1")
+_SECOND = ("text_2", "documents", "items", "data_2")
 # vLLM's switch, and what it was called before.
 _ACTIVATION = ("use_activation", "activation", "softmax")
 
@@ -112,12 +113,7 @@ def read_score(block: bytes) -> Pairs:
         ApiError: a field is unknown, not supported, or impossible.
     """
     fields = Fields(block)
-    asked = [(first, second, fields.take(first), fields.take(second)) for first, second in _SIDES]
-    sides = [side for side in asked if side[2] is not None or side[3] is not None] or asked[:1]
-    if len(sides) > 1:
-        raise ApiError("text_1 and queries are the same; leave one out", param="queries")
-    ((first, second, one, other),) = sides
-    queries, documents = _texts(first, one), _texts(second, other)
+    (first, queries), (second, documents) = (_side(fields, _FIRST), _side(fields, _SECOND))
     if len(queries) == 1:
         queries *= len(documents)
     if len(queries) != len(documents):
@@ -210,6 +206,18 @@ def _pairs(
         raw=not all(switches),
         cut=cut,
     )
+
+
+def _side(fields: Fields, names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return what one side of the pairs is called, and its texts."""
+    given = {name: texts for name in names if (texts := fields.take(name)) is not None}
+    if len(given) > 1:
+        one, other = list(given)[:2]
+        raise ApiError(f"{one} and {other} are the same; leave one out", param=other)
+    if not given:
+        raise ApiError(f"expected one of {', '.join(names)}, got none", param=names[0])
+    ((name, texts),) = given.items()
+    return name, _texts(name, texts)
 
 
 def _several(name: str, given: Any) -> Sequence[Any]:

@@ -116,16 +116,18 @@ def test_an_infinite_score_is_told_as_a_number():
 
 
 def test_one_text_beside_several_or_two_lists_side_by_side():
-    """By either of the names that vLLM has for the sides."""
+    """Text 1 goes with each of text 2."""
     assert scored(text_2=["a", "b"]).queries == ("q", "q")
     assert scored(text_1=["p", "q"], text_2=["a", "b"]).queries == ("p", "q")
-    other = {"text_1": None, "text_2": None, "queries": "q", "documents": "a"}
-    found = scored(**other)
-    assert (found.queries, found.documents, found.names) == (
-        ("q",),
-        ("a",),
-        ("queries", "documents"),
-    )
+
+
+@pytest.mark.parametrize(
+    "names", [("queries", "documents"), ("queries", "items"), ("data_1", "data_2")]
+)
+def test_sides_have_several_names(names):
+    """Those of vLLM's releases."""
+    found = scored(text_1=None, text_2=None, **dict(zip(names, "qa", strict=True)))
+    assert (found.queries, found.documents, found.names) == (("q",), ("a",), names)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +138,8 @@ def test_one_text_beside_several_or_two_lists_side_by_side():
         ({"text_2": ["a", 3]}, "text_2"),
         ({"text_1": ["p", "q"]}, "text_1"),
         ({"queries": "q"}, "queries"),
+        ({"items": ["a"]}, "items"),
+        ({"text_1": None, "queries": "q", "text_2": None}, "text_2"),
         ({"max_tokens_per_doc": 3}, "max_tokens_per_doc"),
     ],
 )
