@@ -49,12 +49,19 @@ def read_tools(given: Any) -> tuple[dict[str, Any], ...]:
     """Return the tools as they are.
 
     Raises:
-        ApiError: it is no list of objects.
+        ApiError: it is no list of objects, or one says that it is no function.
     """
     if given is None:
         return ()
     if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
         raise ApiError("tools has to be a list of objects", param="tools")
+    for place, tool in enumerate(given):
+        if (kind := tool.get("type", "function")) != "function":
+            field = f"tools[{place}].type"
+            raise ApiError(
+                f"{field} is {kind!r:.80}; expected 'function': calls of other tools are not read",
+                param=field,
+            )
     return tuple(given)
 
 

@@ -142,3 +142,8 @@ def test_tools_are_objects():
     assert read_tools([{"a": 1}]) == ({"a": 1},)
     with pytest.raises(ApiError, match="tools"):
         read_tools(["a"])
+    function = {"type": "function", "function": {"name": "f"}}
+    assert read_tools([function]) == (function,)
+    for kind in ("custom", "web_search", None):
+        with pytest.raises(ApiError, match=r"tools\[1\]\.type is .*expected 'function'"):
+            read_tools([function, {"type": kind, "custom": {"name": "f"}}])
