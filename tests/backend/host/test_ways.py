@@ -48,7 +48,7 @@ ensemble_scheduling {
 """
 
 # Files and functions at most, which is what they are: where a way gets shorter, these follow.
-ENCODER, SEQUENCE_STEP, FUSED = (33, 127), (40, 156), (36, 142)
+ENCODER, SEQUENCE_STEP, FUSED = (31, 118), (37, 146), (34, 133)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from ge_backend.engines.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpened
-from ge_backend.executor.server import services
+from ge_backend.executor.server import lanes
 from ge_backend.executor.server.executor import Executor
 from ge_text.engine.engine import Engine
 from ge_text.engine.parameters import _READERS, parse_parameters
@@ -961,7 +961,7 @@ def test_parameters_that_are_no_object_are_refused(rig, parameters):
 def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     """Numbers of any size, parts without an end, requests twice: refused without a traceback."""
     client, honest, tracebacks = rig.client(), expected([9, 10]), []
-    monkeypatch.setattr(services.log, "exception", lambda *text: tracebacks.append(text))
+    monkeypatch.setattr(lanes.log, "exception", lambda *text: tracebacks.append(text))
     assert ask(client, ids=[9, 10]).end() is None
     ((service,),) = ([o.service for o in rig.executor.services._opened.values()],)
     packed = hostile_json((Submit, Withdraw, Look), [""]).map(json.dumps)

@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ge_backend.errors import GeError, InvalidRequest
+from ge_backend.executor.server.lanes import settled
 from ge_backend.executor.server.queue import Grant, Job
-from ge_backend.executor.server.services import Client, Workshop, settled
+from ge_backend.executor.server.services import Client, Workshop
 from ge_backend.executor.server.timeline import RunLabel
 from ge_text.engine.figures import Figures
 from ge_text.engine.parameters import Parameters, parse_parameters

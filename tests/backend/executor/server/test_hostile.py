@@ -20,7 +20,7 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol import messages, wire
 from ge_backend.executor.server import executor as server
-from ge_backend.executor.server import lanes, services, stub_handler
+from ge_backend.executor.server import lanes, stub_handler
 from ge_backend.executor.server.executor import Executor
 
 # `make trust` asks for 20,000.
@@ -124,7 +124,7 @@ class Tracebacks(logging.Filter):
 @pytest.fixture
 def tracebacks():
     found = Tracebacks()
-    loggers = [stub_handler.log, lanes.log, server.log, services.log]
+    loggers = [stub_handler.log, lanes.log, server.log]
     for logger in loggers:
         logger.addFilter(found)
     yield found

@@ -9,8 +9,8 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.device.workspace.pool import Pool
-from ge_backend.errors import Cancelled, DeadlineExceeded, ProtocolError
-from ge_backend.executor.server.lanes import Lanes
+from ge_backend.errors import Cancelled, DeadlineExceeded, DeviceFault, GraphFailed, ProtocolError
+from ge_backend.executor.server.lanes import Lanes, settled
 from ge_backend.executor.server.queue import Grant, Job
 
 
@@ -499,3 +499,19 @@ def test_a_job_whose_holder_has_no_place_is_dropped_with_the_reason(lanes, here)
         submit(lanes, lambda _, event=event: event.set(), holder="a")
     assert all(event.wait(20) for event in done)
     assert comes_true(lambda: len(lanes) == 0)
+
+
+def test_whatever_is_raised_becomes_an_error_to_answer_with():
+    """A fault of the device is told of; what nobody foresaw names itself."""
+    faults = []
+
+    def fault():
+        raise DeviceFault("gone")
+
+    assert settled(lambda: 3, lambda: faults.append(1)) == 3
+    assert isinstance(settled(fault, lambda: faults.append(1)), DeviceFault)
+    assert faults == [1]
+    unforeseen = settled(lambda: {}["x"], lambda: faults.append(2))
+    assert isinstance(unforeseen, GraphFailed)
+    assert "KeyError" in str(unforeseen)
+    assert faults == [1]

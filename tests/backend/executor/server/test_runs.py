@@ -24,7 +24,7 @@ from ge_backend.executor.protocol.messages import (
 from ge_backend.executor.server import runs as runs_module
 from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.queue import Grant
-from ge_backend.executor.server.runs import measure, run
+from ge_backend.executor.server.runs import HeldGraph, measure, run
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 
@@ -62,8 +62,9 @@ def spec(name, value):
     return TensorSpec(name=name, dtype=dtype, dims=(-1,) * array.ndim, axes=("",) * array.ndim)
 
 
-def entry_of(graph):
-    return CachedGraph(id=1, source=GraphSource(path="m", stamp=""), graph=graph)
+def held(graph):
+    entry = CachedGraph(id=1, source=GraphSource(path="m", stamp=""), graph=graph)
+    return HeldGraph(entry=entry)
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def run_with(graph, segment, *places, deadline_ns=0, inputs=(), spill=NO_SPILL):
         deadline_ns=deadline_ns,
         spill=spill,
     )
-    return run(entry_of(graph), segment, message, grant=grant(alone=True))
+    return run(held(graph), segment, message, grant(alone=True))
 
 
 def spilled(done, descriptor):
@@ -258,10 +259,10 @@ def test_waiting_and_running_are_timed_apart(segment, passes):
         passes(0.02)
         return VALUES
 
-    entry = entry_of(Graph(y=slow))
+    graph = held(Graph(y=slow))
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(place(),))
     came_ns = passes.clock.now_ns - 50_000_000
-    done, _ = run(entry, segment, message, grant=Grant(came_ns=came_ns, held_up_ns=7))
+    done, _ = run(graph, segment, message, Grant(came_ns=came_ns, held_up_ns=7))
     assert done.queue_ns == 50_000_000
     assert done.held_up_ns == 7
     assert done.run_ns == 20_000_000
@@ -287,7 +288,7 @@ def test_a_measurement_is_the_shortest_of_the_repeats(passes):
         return VALUES
 
     graph = Graph(y=slow)
-    prepared = measure(entry_of(graph), ask())
+    prepared = measure(held(graph), ask())
     assert prepared.cost_ns == 2_000_000
     assert (prepared.cached, prepared.workspace_bytes) == (False, 42)
     assert len(graph.calls) == 4
@@ -296,35 +297,35 @@ def test_a_measurement_is_the_shortest_of_the_repeats(passes):
 def test_shapes_are_measured_once_for_all():
     """The same inputs again give the same cost without a run; other inputs are measured."""
     graph = Graph(y=VALUES)
-    entry = entry_of(graph)
-    first, again = measure(entry, ask()), measure(entry, ask())
+    one = held(graph)
+    first, again = measure(one, ask()), measure(one, ask())
     assert (again.cached, again.cost_ns) == (True, first.cost_ns)
     assert len(graph.prepared) == 1
-    assert not measure(entry, ask(shape=(1, 3))).cached
-    assert not measure(entry, ask(dtype="INT64")).cached
+    assert not measure(one, ask(shape=(1, 3))).cached
+    assert not measure(one, ask(dtype="INT64")).cached
     assert len(graph.prepared) == 3
 
 
 def test_without_repeats_it_is_prepared_once_and_measured_later():
     """Preparing alone is remembered, but a measurement asked for afterwards is made."""
     graph = Graph(y=VALUES)
-    entry = entry_of(graph)
-    assert measure(entry, ask(repeats=0)).cost_ns == 0
-    assert measure(entry, ask(repeats=0)).cached
+    one = held(graph)
+    assert measure(one, ask(repeats=0)).cost_ns == 0
+    assert measure(one, ask(repeats=0)).cached
     assert len(graph.prepared) == 1
-    measured = measure(entry, ask(repeats=2))
+    measured = measure(one, ask(repeats=2))
     assert (measured.cached, measured.cost_ns > 0) == (False, True)
-    assert measure(entry, ask(repeats=0)).cached
+    assert measure(one, ask(repeats=0)).cached
 
 
 def test_a_rough_figure_is_not_remembered():
     """What was measured beside others is measured again, and used where it was measured before."""
     graph = Graph(y=VALUES)
-    entry = entry_of(graph)
-    assert measure(entry, ask(repeats=1, alone=False)).cost_ns > 0
-    measured = measure(entry, ask())
+    one = held(graph)
+    assert measure(one, ask(repeats=1, alone=False)).cost_ns > 0
+    measured = measure(one, ask())
     assert not measured.cached
-    again = measure(entry, ask(repeats=1, alone=False))
+    again = measure(one, ask(repeats=1, alone=False))
     assert (again.cached, again.cost_ns) == (True, measured.cost_ns)
 
 
@@ -339,10 +340,10 @@ def test_a_slow_shape_is_not_repeated_for_long(passes):
         return run
 
     graph = Graph(y=slow(0.25))
-    measure(entry_of(graph), ask(repeats=50))
+    measure(held(graph), ask(repeats=50))
     assert len(graph.calls) == 2
     graph = Graph(y=slow(0.45))
-    assert measure(entry_of(graph), ask(repeats=50)).cost_ns == 450_000_000
+    assert measure(held(graph), ask(repeats=50)).cost_ns == 450_000_000
     assert len(graph.calls) == 1
 
 
@@ -350,7 +351,7 @@ def test_a_slow_shape_is_not_repeated_for_long(passes):
 def test_synthetic_inputs_have_the_type_that_was_asked_for(dtype):
     """Every data type can be filled."""
     graph = Graph(y=VALUES)
-    measure(entry_of(graph), ask(dtype=dtype))
+    measure(held(graph), ask(dtype=dtype))
     value = graph.calls[0][0]["x"]
     assert (value.shape, value.dtype) == ((1, 2), DATA_TYPES[dtype].numpy)
     assert value.reshape(-1)[0] == (b"" if dtype == "BYTES" else 1)
@@ -361,7 +362,7 @@ def test_a_filling_that_the_type_cannot_hold_is_refused(fill):
     """No number stands for infinity among whole ones; the message is wrong, not the graph."""
     graph = Graph(y=np.zeros(1, np.float32))
     with pytest.raises(ProtocolError, match="cannot be filled"):
-        measure(entry_of(graph), ask(dtype="INT64", fill=fill))
+        measure(held(graph), ask(dtype="INT64", fill=fill))
 
 
 def test_a_tensor_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch):
@@ -369,5 +370,5 @@ def test_a_tensor_larger_than_the_machine_is_refused_before_it_is_made(monkeypat
     monkeypatch.setattr(np, "full", pytest.fail)
     graph = Graph(y=VALUES)
     with pytest.raises(OutOfMemory, match=r"input 'x', FP32 .* takes 1024 TiB, and the machine"):
-        measure(entry_of(graph), ask(shape=(2**24, 2**24)))
+        measure(held(graph), ask(shape=(2**24, 2**24)))
     assert graph.calls == []

@@ -12,7 +12,7 @@ from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import Run
 from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.queue import Grant
-from ge_backend.executor.server.runs import run
+from ge_backend.executor.server.runs import HeldGraph, run
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 SPEC = TensorSpec(name="y", dtype=DATA_TYPES["FP32"], dims=(-1,), axes=("",))
@@ -45,9 +45,8 @@ def step():
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(), slots=(0,), rows=1)
 
     def run_on(slots):
-        done, spilled = run(
-            entry, segment, message, slots, grant=Grant(came_ns=time.monotonic_ns())
-        )
+        held = HeldGraph(entry=entry, states=slots)
+        done, spilled = run(held, segment, message, Grant(came_ns=time.monotonic_ns()))
         os.close(spilled)
         return done
 

@@ -8,9 +8,8 @@ from builders.locks import TellingLock
 from builders.null_models import comes_true
 from fakes.counting_service import KINDS, CountingService
 from fakes.null_device import NullDevice
-from ge_backend.errors import DeviceFault, GraphFailed, ModelError, ProtocolError
+from ge_backend.errors import ModelError, ProtocolError
 from ge_backend.executor.server.executor import Executor
-from ge_backend.executor.server.services import settled
 
 
 def test_who_names_the_same_key_gets_the_same_service(executor):
@@ -126,19 +125,3 @@ def test_it_is_opened_once_however_many_come_at_once(executor):
     for _ in got:
         executor.services.release("counting", "a")
     assert comes_true(lambda: len(executor.services) == 1, 0.1)
-
-
-def test_whatever_is_raised_becomes_an_error_to_answer_with():
-    """A fault of the device is told of; what nobody foresaw names itself."""
-    faults = []
-
-    def fault():
-        raise DeviceFault("gone")
-
-    assert settled(lambda: 3, lambda: faults.append(1)) == 3
-    assert isinstance(settled(fault, lambda: faults.append(1)), DeviceFault)
-    assert faults == [1]
-    unforeseen = settled(lambda: {}["x"], lambda: faults.append(2))
-    assert isinstance(unforeseen, GraphFailed)
-    assert "KeyError" in str(unforeseen)
-    assert faults == [1]

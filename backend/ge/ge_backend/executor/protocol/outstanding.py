@@ -13,7 +13,6 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
 
 from ge_backend.device.health import Health
@@ -64,8 +63,14 @@ class Outstanding:
 
     def add(self, cost_ns: int) -> OutstandingWork:
         """Count a run that has come, until it is released."""
-        self._change(cost_ns)
-        return OutstandingWork(lambda: self._change(-cost_ns))
+        self.change(cost_ns)
+        return OutstandingWork(self, cost_ns)
+
+    def change(self, by_ns: int) -> None:
+        """Let the stubs see so much more work, or less where it is below zero."""
+        with self._lock:
+            self._total_ns += by_ns
+            self._cells[0] = min(self._total_ns, MOST_NS)
 
     def show(self, sample: PoolSample) -> None:
         """Let the stubs see the pool as it is."""
@@ -89,23 +94,18 @@ class Outstanding:
         """Close the descriptor; pages mapped elsewhere stay what they are."""
         os.close(self.descriptor)
 
-    def _change(self, by_ns: int) -> None:
-        with self._lock:
-            self._total_ns += by_ns
-            self._cells[0] = min(self._total_ns, MOST_NS)
 
-
+@dataclass(slots=True)
 class OutstandingWork:
     """One run's part of the sum."""
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back: Callable[[], None] | None = give_back
+    outstanding: Outstanding
+    cost_ns: int
 
     def release(self) -> None:
         """Count the run no longer, whichever way it ended; a second time does nothing."""
-        give_back, self._give_back = self._give_back, None
-        if give_back is not None:
-            give_back()
+        cost_ns, self.cost_ns = self.cost_ns, 0
+        self.outstanding.change(-cost_ns)
 
 
 class OutstandingView:

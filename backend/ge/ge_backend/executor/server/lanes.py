@@ -6,20 +6,32 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from ge_backend.device.workspace.pool import Pool
-from ge_backend.errors import Cancelled, GeError
+from ge_backend.errors import (
+    Cancelled,
+    DeviceFault,
+    GeError,
+    GraphFailed,
+    let_go,
+    unforeseen,
+)
 from ge_backend.executor.server.queue import Job, JobQueue, StartedJob
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "settled"]
 
 log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 
 class Lanes:
     """A fixed set of worker threads; `JobQueue` says what each does next.
 
-    Jobs handle their own errors: what one raises is a defect, which is logged and costs no lane.
+    Jobs handle their own errors (`settled`): what one raises is a defect, which is logged and costs
+    no lane.
     Who submits a job, or ends one, hands the next ones out itself: no thread stands between. Who
     waits for its job anyway does it itself, in a lane's place: waking a thread takes longer than
     all the rest of a short run's way.
@@ -200,6 +212,26 @@ class Lanes:
                 self._alarm_ns = self._queue.next_deadline_ns()
                 self._changed.wait((self._alarm_ns - now_ns) / 1e9 if self._alarm_ns else None)
             return None
+
+
+def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Result | GeError:
+    """Return what the action returns, or its error: no request ends the executor.
+
+    Args:
+        action: may raise anything.
+        on_fault: called if that says that the device broke.
+    """
+    try:
+        return action()
+    except DeviceFault as error:
+        log.critical("the device failed: %s", error)
+        on_fault()
+        return let_go(error)
+    except GeError as error:
+        return let_go(error)
+    except Exception as error:
+        log.exception("a request failed in an unforeseen way")
+        return unforeseen(error, GraphFailed)
 
 
 def _drop(job: Job, error: GeError) -> None:

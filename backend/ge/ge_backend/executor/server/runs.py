@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,60 +30,60 @@ from ge_backend.executor.server.graph_cache import CachedGraph, Cost
 from ge_backend.executor.server.queue import Grant, too_late
 from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
 
-__all__ = ["GraphRun", "loaded_graph", "measure", "run", "run_graph"]
+__all__ = ["HeldGraph", "measure", "run", "run_graph"]
 
 # A measurement is repeated only while it is short: one slow bucket must not slow the whole start.
 MEASURE_BUDGET_NS = 400_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphRun:
-    """What a graph has computed, and when; CLOCK_MONOTONIC.
+@dataclass(slots=True, kw_only=True)
+class HeldGraph:
+    """A graph that a connection holds, and what of it is this connection's.
 
     Attributes:
-        results: outputs by name: the caller's places, or arrays that are the caller's now.
-        states: the shape of each state after this run, where its size varies.
+        entry: shared with all connections.
+        graph: the entry's.
+        name: in the timeline.
+        states: of the sequences of this connection's runs, where the graph has such.
+        count: how many sequences have a slot there.
+        bound: makes runs whose tensors stay on the device, where the graph can.
+
+    Raises:
+        ProtocolError: the graph is not loaded.
     """
 
-    results: dict[str, Array]
-    states: dict[str, Shape]
-    started_ns: int
-    ended_ns: int
+    entry: CachedGraph
+    graph: Graph = field(init=False)
+    name: str = ""
+    states: StateStore | None = None
+    count: int = 0
+    bound: BoundRuns | None = None
 
-    def done(self, message: Run, grant: Grant) -> Done:
-        """Return what is said of the run; its outputs are with whoever asked for it."""
-        return Done(
-            id=message.id,
-            settled=tuple(self.results),
-            spilled=(),
-            queue_ns=self.started_ns - grant.came_ns,
-            held_up_ns=grant.held_up_ns,
-            run_ns=self.ended_ns - self.started_ns,
-            states=self.states,
-            alone=grant.alone,
-        )
+    def __post_init__(self) -> None:
+        if self.entry.graph is None:
+            raise ProtocolError(f"graph {self.entry.source.path} is not loaded")
+        self.graph = self.entry.graph
 
 
-def run_graph(  # noqa: PLR0913 - what a connection holds of a graph
-    entry: CachedGraph,
+def run_graph(
+    held: HeldGraph,
     message: Run,
     inputs: Mapping[str, Array],
     places: Mapping[str, Array],
-    slots: StateStore | None,
-    bound: BoundRuns | None,
-    *,
     grant: Grant,
-) -> GraphRun:
+) -> tuple[Done, dict[str, Array]]:
     """Run a graph on these arrays.
 
     Args:
-        entry: the graph.
+        held: the graph.
         message: says which states and tensors of the device it takes, and until when it begins.
         inputs: as `Graph.run` takes them.
         places: for outputs, likewise.
-        slots: the states of sequences, where the graph has such.
-        bound: the tensors on the device, where it takes or leaves such.
         grant: how the job came to run.
+
+    Returns:
+        What is said of the run, and its outputs by name: in their places, or arrays that are the
+        caller's now.
 
     Raises:
         DeadlineExceeded: the run was still waiting when its deadline passed.
@@ -92,17 +92,16 @@ def run_graph(  # noqa: PLR0913 - what a connection holds of a graph
     started_ns = time.monotonic_ns()
     if message.deadline_ns and started_ns > message.deadline_ns:
         raise too_late(started_ns - grant.came_ns, started_ns - message.deadline_ns)
-    graph = loaded_graph(entry)
     states: dict[str, Shape] = {}
     if message.gathered or message.retained or message.unrequested:
-        if bound is None:
+        if held.bound is None:
             raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
-        results = bound.run(message, inputs, places)
-    elif slots is None:
+        results = held.bound.run(message, inputs, places)
+    elif held.states is None:
         with told_by_caller() if message.trial else nullcontext():
-            results = graph.run(inputs, places, exclusive=grant.alone)
+            results = held.graph.run(inputs, places, exclusive=grant.alone)
     else:
-        results, states = slots.run(
+        results, states = held.states.run(
             inputs,
             places,
             message.slots,
@@ -110,20 +109,20 @@ def run_graph(  # noqa: PLR0913 - what a connection holds of a graph
             rows=message.rows,
             exclusive=grant.alone,
         )
-    return GraphRun(
-        results=results, states=states, started_ns=started_ns, ended_ns=time.monotonic_ns()
+    done = Done(
+        id=message.id,
+        settled=tuple(results),
+        spilled=(),
+        queue_ns=started_ns - grant.came_ns,
+        held_up_ns=grant.held_up_ns,
+        run_ns=time.monotonic_ns() - started_ns,
+        states=states,
+        alone=grant.alone,
     )
+    return done, results
 
 
-def run(
-    entry: CachedGraph,
-    segment: Segment,
-    message: Run,
-    slots: StateStore | None = None,
-    bound: BoundRuns | None = None,
-    *,
-    grant: Grant,
-) -> tuple[Done, int | None]:
+def run(held: HeldGraph, segment: Segment, message: Run, grant: Grant) -> tuple[Done, int | None]:
     """Run a graph on an arena's tensors; return the reply, and a descriptor to send and close.
 
     That is where outputs lie that had no room in the arena; None where all had.
@@ -138,31 +137,32 @@ def run(
     inputs = {ref.name: segment.view(ref) for ref in message.inputs}
     # BYTES has no size that could be predicted, and so no place: it is spilled.
     views = {ref.name: segment.view(ref) for ref in message.outputs if ref.dtype != "BYTES"}
-    made = run_graph(entry, message, inputs, views, slots, bound, grant=grant)
+    done, results = run_graph(held, message, inputs, views, grant)
     try:
-        strays = {n: value for n, value in made.results.items() if not _settle(n, value, views)}
-        spilled, descriptor = _spill(strays, loaded_graph(entry), segment, spill)
+        strays = {n: value for n, value in results.items() if not _settle(n, value, views)}
+        spilled, descriptor = _spill(strays, held.graph, segment, spill)
     except GeError as error:
-        if slots is None:
+        if held.states is None:
             raise
         raise StateLost.after(error) from error
-    settled = tuple(name for name in made.results if name not in strays)
-    return replace(made.done(message, grant), settled=settled, spilled=spilled), descriptor
+    settled = tuple(name for name in results if name not in strays)
+    return replace(done, settled=settled, spilled=spilled), descriptor
 
 
-def measure(entry: CachedGraph, message: Prepare) -> Prepared:
+def measure(held: HeldGraph, message: Prepare) -> Prepared:
     """Prepare a graph for these inputs and measure the shortest of some runs, once for all stubs.
 
     The caller holds the entry's lock.
     With no repeats it is only prepared, as after a restart, when costs are known already.
     """
-    cost = entry.costs.get(message.inputs)
+    costs = held.entry.costs
+    cost = costs.get(message.inputs)
     cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
     if cost is None or not cached:
         with told_by_caller():
-            cost = _measured(loaded_graph(entry), message)
+            cost = _measured(held.graph, message)
         if message.alone:
-            entry.costs[message.inputs] = cost
+            costs[message.inputs] = cost
     return Prepared(
         id=message.id,
         cost_ns=cost.run_ns,
@@ -193,13 +193,6 @@ def _timed(graph: Graph, inputs: dict[str, Array]) -> tuple[int, dict[str, Shape
     outputs = graph.run(inputs, {}, exclusive=False)
     took_ns = max(1, time.monotonic_ns() - started_ns)
     return took_ns, {name: array.shape for name, array in outputs.items()}
-
-
-def loaded_graph(entry: CachedGraph) -> Graph:
-    """Return an entry's graph, which whoever holds the entry has loaded."""
-    if entry.graph is None:
-        raise ProtocolError(f"graph {entry.source.path} is not loaded")
-    return entry.graph
 
 
 def _synthetic(given: PrepareInput) -> Array:

@@ -8,41 +8,29 @@ they post, posts to them whenever it has something to say, and lets the device's
 
 from __future__ import annotations
 
-import logging
 import pkgutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from ge_backend.device.base import Device
 from ge_backend.device.imports import importing
 from ge_backend.device.workspace.pool import Pool
-from ge_backend.errors import (
-    DeviceFault,
-    GeError,
-    GraphFailed,
-    ProtocolError,
-    let_go,
-    unforeseen,
-)
+from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.timeline import Timeline
 
-__all__ = ["SERVICES", "Client", "Service", "Services", "Workshop", "settled"]
-
-log = logging.getLogger(__name__)
+__all__ = ["SERVICES", "Client", "Service", "Services", "Workshop"]
 
 # Kind -> "module:class". A class is called with a workshop and the key, and is a `Service` then.
 SERVICES: Mapping[str, str] = {
     "generation": "ge_text.service.service:GenerationService",
 }
-
-_Result = TypeVar("_Result")
 
 
 class Workshop(Protocol):
@@ -212,23 +200,3 @@ class Services:
             make = pkgutil.resolve_name(self._kinds[kind])
         service: Service = make(self._workshop, key)
         return service
-
-
-def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Result | GeError:
-    """Return what the action returns, or its error: no request ends the executor.
-
-    Args:
-        action: may raise anything.
-        on_fault: called if that says that the device broke.
-    """
-    try:
-        return action()
-    except DeviceFault as error:
-        log.critical("the device failed: %s", error)
-        on_fault()
-        return let_go(error)
-    except GeError as error:
-        return let_go(error)
-    except Exception as error:
-        log.exception("a request failed in an unforeseen way")
-        return unforeseen(error, GraphFailed)

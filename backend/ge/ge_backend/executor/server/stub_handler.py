@@ -7,7 +7,6 @@ that its stub waits for, and that need not wait for a lane, is done by the threa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -19,7 +18,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from ge_backend.device.failures import without_folders
 from ge_backend.device.resident.state_layout import StateLayout
-from ge_backend.device.resident.states import StateStore, open_states
+from ge_backend.device.resident.states import open_states
 from ge_backend.errors import (
     Cancelled,
     ExecutorLost,
@@ -35,10 +34,11 @@ from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
 from ge_backend.executor.server.device_tensors import BoundGraphs, DeviceTensorStores
 from ge_backend.executor.server.graph_cache import CachedGraph
+from ge_backend.executor.server.lanes import settled
 from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.queue import Grant, Job
-from ge_backend.executor.server.runs import loaded_graph, measure, run, run_graph
-from ge_backend.executor.server.services import Services, Workshop, settled
+from ge_backend.executor.server.runs import HeldGraph, measure, run, run_graph
+from ge_backend.executor.server.services import Services, Workshop
 from ge_backend.executor.server.timeline import RunLabel
 from ge_backend.tensors import Array, Shape
 
@@ -75,10 +75,8 @@ class StubHandler:
         self._inbox = wire.Inbox(sock)
         self._outgoing = Outgoing(sock, self.pid)
         self._shared = shared
-        self._graphs: dict[int, CachedGraph] = {}
-        self._names: dict[int, str] = {}  # of the graphs, in the timeline
+        self._graphs: dict[int, HeldGraph] = {}
         self._arenas: dict[int, Segment] = {}
-        self._slots: dict[int, tuple[StateStore, int]] = {}  # by graph; and how many there are
         self._bound_graphs = BoundGraphs(shared.tensor_stores)
         self._clients = Clients(shared.services, partial(self._outgoing.send, wait=True))
 
@@ -114,23 +112,28 @@ class StubHandler:
         self._outgoing.close()
         self._shared.lanes.cancel(self)
         self._clients.close()
-        for slots, _ in self._slots.values():
-            slots.close()
+        for held in self._graphs.values():
+            if held.states is not None:
+                held.states.close()
         self._bound_graphs.close()
-        for entry in self._graphs.values():
-            self._shared.graph_cache.release(entry)
+        for held in self._graphs.values():
+            self._shared.graph_cache.release(held.entry)
         # Now, and not when circles are collected: each arena has a descriptor, the inbox memory.
         self._arenas.clear()
         del self._inbox
 
     def _answer(self, message: messages.Message, descriptors: tuple[int, ...]) -> None:
         """Answer at once, or leave it to a lane."""
-        if isinstance(message, messages.Run):
-            self._queue_run(message)
+        if isinstance(message, messages.Run | messages.Prepare):
+            held = self._graphs.get(message.graph)
+            if held is None:
+                self._outgoing.send(_failed(message.id, _not_held(message.graph)))
+            elif isinstance(message, messages.Run):
+                self._queue_run(held, message)
+            else:
+                self._queue_prepare(held, message)
         elif isinstance(message, messages.Post):
             self._post(message)
-        elif isinstance(message, messages.Prepare):
-            self._queue_prepare(message)
         elif isinstance(message, messages.Cancel):
             self._shared.lanes.cancel(self, message.run)
         elif isinstance(message, messages.FreeTensors):
@@ -158,101 +161,92 @@ class StubHandler:
         """
         told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
 
-        def action(held: CachedGraph, grant: Grant) -> tuple[messages.Done, dict[str, Array]]:
-            slots, bound = self._states_of(message), self._bound_graphs.run_of(message.graph)
-            made = run_graph(held, message, inputs, {}, slots, bound, grant=grant)
-            return made.done(message, grant), made.results
-
         shapes = {name: array.shape for name, array in inputs.items()}
-        self._submit(message, action, shapes, told.put, here=True)
+        held = self._graphs[message.graph]
+        action = partial(run_graph, held, message, inputs, {})
+        self._submit(held, message, action, shapes, told.put, here=True)
         outcome = told.get()
         if isinstance(outcome, GeError):
             raise outcome
         return outcome
 
-    def _queue_run(self, message: messages.Run) -> None:
+    def _queue_run(self, held: HeldGraph, message: messages.Run) -> None:
         segment = self._arenas.get(message.arena)
 
-        def action(held: CachedGraph, grant: Grant) -> Reply:
+        def action(grant: Grant) -> Reply:
             if segment is None:
                 raise ProtocolError(f"arena {message.arena} was never attached")
+            if held.states is not None:
+                check_slots(message, held.count)
             if message.solo:
                 self._outgoing.send(messages.Started(id=message.id))
-            slots, bound = self._states_of(message), self._bound_graphs.run_of(message.graph)
-            return run(held, segment, message, slots, bound, grant=grant)
+            return run(held, segment, message, grant)
 
         shapes = {ref.name: ref.shape for ref in message.inputs}
-        self._submit(message, action, shapes, self._answer_to(message.id), here=message.awaited)
+        tell = self._answer_to(message.id)
+        self._submit(held, message, action, shapes, tell, here=message.awaited)
 
     def _submit(
         self,
+        held: HeldGraph,
         message: messages.Run,
-        action: Callable[[CachedGraph, Grant], _Outcome],
+        action: Callable[[Grant], _Outcome],
         shapes: Mapping[str, Shape],
         tell: Callable[[_Outcome | GeError], None],
         *,
         here: bool,
     ) -> None:
         """Have a lane run a graph, or this thread in its place; see `_job`."""
-        entry, graph_cache = self._graphs.get(message.graph), self._shared.graph_cache
-        outstanding_work = self._shared.outstanding.add(message.cost_ns)
+        shared, entry = self._shared, held.entry
 
-        def explained(grant: Grant) -> _Outcome:
-            held = _held(entry, message.graph)
-            try:
-                return action(held, grant)
-            except GeError as error:
-                told = graph_cache.explained(error) if isinstance(error, OutOfMemory) else error
-                raise type(told)(without_folders(str(told), held.source.path)) from error
-
-        def nbytes(held: CachedGraph) -> int:
+        def nbytes(entry: CachedGraph) -> int:
             gathered = {ref.name: ref.shape for ref in message.gathered}
-            return graph_cache.run_bytes(held, {**shapes, **gathered})
+            return shared.graph_cache.run_bytes(entry, {**shapes, **gathered})
 
-        name = self._names.get(message.graph, "")
-        label = RunLabel(name, message.bucket, message.real_rows)
-        job = self._job(message, explained, nbytes, outstanding_work.release, label, tell)
+        label = RunLabel(held.name, message.bucket, message.real_rows)
+        outstanding_work = shared.outstanding.add(message.cost_ns)
+        end = outstanding_work.release
+        job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
-        job.solo, job.model, job.cost_ns = message.solo, name, message.cost_ns
-        self._shared.lanes.submit(job, here=here)
+        job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
+        shared.lanes.submit(job, here=here)
 
-    def _states_of(self, message: messages.Run) -> StateStore | None:
-        """Return the states that a run's sequences have on the device; None where it has none."""
-        slots, count = self._slots.get(message.graph, (None, 0))
-        if slots is not None:
-            check_slots(message, count)
-        return slots
-
-    def _queue_prepare(self, message: messages.Prepare) -> None:
+    def _queue_prepare(self, held: HeldGraph, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.
 
         Models that warm up side by side would else measure each other. What is only prepared, or
         need not be measured alone, takes no turn among them. This thread may wait for who prepares
         the same graph, since its stub does nothing else meanwhile.
         """
-        entry, graph_cache = self._graphs.get(message.graph), self._shared.graph_cache
+        entry, graph_cache = held.entry, self._shared.graph_cache
 
         def action(grant: Grant) -> Reply:
             del grant  # measured as it will run under load
-            held = _held(entry, message.graph)
             prepared = measure(held, message)
-            graph_cache.place(held, prepared.workspace_bytes)
+            graph_cache.place(entry, prepared.workspace_bytes)
             return prepared, None
 
         # Taken here and not in the lane: whoever has a lease of the workspace waits for nothing.
-        locks = contextlib.ExitStack()
-        if entry is not None:
-            locks.enter_context(entry.lock)
-        label = RunLabel(self._names.get(message.graph, ""))
-        tell = self._answer_to(message.id)
-        job = self._job(message, action, graph_cache.measuring_bytes, locks.close, label, tell)
+        entry.lock.acquire()
+        label, tell = RunLabel(held.name), self._answer_to(message.id)
+        job = self._job(
+            message,
+            entry,
+            action,
+            bytes_of=graph_cache.measuring_bytes,
+            then=entry.lock.release,
+            label=label,
+            tell=tell,
+        )
         job.bounded, job.measures = False, message.alone and message.repeats > 0
         self._shared.lanes.submit(job)
 
-    def _job(
+    def _job(  # noqa: PLR0913 - all that a job needs
         self,
         message: messages.Run | messages.Prepare,
+        entry: CachedGraph,
         action: Callable[[Grant], _Outcome],
+        *,
         bytes_of: Callable[[CachedGraph], int],
         then: Callable[[], None],
         label: RunLabel,
@@ -261,37 +255,42 @@ class StubHandler:
         """Return a job that answers a message; the graph is held until it has ended or is dropped.
 
         Args:
-            message: names the graph.
+            message: what is answered.
+            entry: the graph.
             action: returns the outcome.
             bytes_of: returns what it takes of the workspace pool; 0: the graph's place there.
             then: called once, whatever happens, before the stub is told.
             label: what it is called in the timeline.
             tell: takes the outcome or the error, without waiting, in whichever thread.
         """
-        entry = self._graphs.get(message.graph)
+        shared = self._shared
+        shared.graph_cache.hold(entry)
         holder, nbytes = "", 0
-        if entry is not None:
-            self._shared.graph_cache.hold(entry)
-            if self._shared.pool.size_bytes:
-                try:
-                    holder, nbytes = entry.holder, bytes_of(entry)
-                except Exception as error:  # noqa: BLE001 - the lane raises it
-                    holder, action = "", partial(_refuse, error)
+        if shared.pool.size_bytes:
+            try:
+                holder, nbytes = entry.holder, bytes_of(entry)
+            except Exception as error:  # noqa: BLE001 - the lane raises it
+                holder, action = "", partial(_refuse, error)
 
         def end() -> None:
             then()
-            if entry is not None:
-                self._shared.graph_cache.release(entry)
+            shared.graph_cache.release(entry)
 
         def work(grant: Grant) -> Callable[[], None]:
             started_ns = time.monotonic_ns()
+            outcome: _Outcome | GeError = Cancelled("the stub has left")
             try:
-                outcome = settled(lambda: self._unless_left(action, grant), self._shared.on_fault)
+                if self._outgoing.open:
+                    outcome = settled(partial(action, grant), shared.on_fault)
             finally:
                 end()
-            error = type(outcome).__name__ if isinstance(outcome, GeError) else ""
-            self._shared.timeline.add(label, grant, started_ns, error)
-            return lambda: tell(outcome)
+            error = ""
+            if isinstance(outcome, GeError):
+                error = type(outcome).__name__
+                if isinstance(message, messages.Run):
+                    outcome = self._explained(outcome, entry)
+            shared.timeline.add(label, grant, started_ns, error)
+            return partial(tell, outcome)
 
         def drop(error: GeError) -> None:
             end()
@@ -306,10 +305,11 @@ class StubHandler:
             number=message.id,
         )
 
-    def _unless_left(self, action: Callable[[Grant], _Outcome], grant: Grant) -> _Outcome:
-        if not self._outgoing.open:
-            raise Cancelled("the stub has left")
-        return action(grant)
+    def _explained(self, error: GeError, entry: CachedGraph) -> GeError:
+        """Return what clients are told of a run's error: who has the memory, and no folders."""
+        if isinstance(error, OutOfMemory):
+            error = self._shared.graph_cache.explained(error)
+        return type(error)(without_folders(str(error), entry.source.path))
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
         """Send what the action returns, or its error; a stub that does not read is not read."""
@@ -389,8 +389,8 @@ class StubHandler:
         entry, graph = self._shared.graph_cache.acquire(message.source)
         if entry.id in self._graphs:
             self._shared.graph_cache.release(entry)
-        self._graphs[entry.id] = entry
-        self._names[entry.id] = message.served_as or entry.holder
+        held = self._graphs.setdefault(entry.id, HeldGraph(entry=entry))
+        held.name = message.served_as or entry.holder
         return messages.Loaded(
             id=message.id,
             graph=entry.id,
@@ -403,33 +403,38 @@ class StubHandler:
         )
 
     def _compile(self, message: messages.Compile) -> messages.Message:
-        entry = _held(self._graphs.get(message.graph), message.graph)
-        self._shared.graph_cache.compile(entry, message.shapes)
+        self._shared.graph_cache.compile(self._held(message.graph).entry, message.shapes)
         return messages.Ok(id=message.id)
 
     def _keep_states(self, message: messages.KeepStates) -> messages.Message:
-        graph = loaded_graph(_held(self._graphs.get(message.graph), message.graph))
+        held = self._held(message.graph)
         layout = StateLayout(
             states=message.states,
             count=message.count,
             batched=message.batched,
             hidden=frozenset(message.hidden),
         )
-        former = self._slots.pop(message.graph, None)
+        former, held.states = held.states, None
         if former is not None:
-            former[0].close()
-        self._slots[message.graph] = open_states(graph, layout), layout.count
+            former.close()
+        held.states, held.count = open_states(held.graph, layout), layout.count
         return messages.Ok(id=message.id)
 
     def _retain_tensors(self, message: messages.RetainTensors) -> messages.Message:
-        entry = _held(self._graphs.get(message.graph), message.graph)
-        return self._bound_graphs.open(message, loaded_graph(entry))
+        held = self._held(message.graph)
+        memory = self._bound_graphs.open(message, held.graph)
+        held.bound = self._bound_graphs.run_of(message.graph)
+        return memory
+
+    def _held(self, graph: int) -> HeldGraph:
+        held = self._graphs.get(graph)
+        if held is None:
+            raise _not_held(graph)
+        return held
 
 
-def _held(entry: CachedGraph | None, graph: int) -> CachedGraph:
-    if entry is None:
-        raise ProtocolError(f"graph {graph} is not held by this connection")
-    return entry
+def _not_held(graph: int) -> ProtocolError:
+    return ProtocolError(f"graph {graph} is not held by this connection")
 
 
 def _refuse(error: Exception, grant: Grant) -> NoReturn:
