@@ -25,6 +25,15 @@ def _rate(name: str, by: str = "model") -> str:
     return f'sum by ({by}) (rate({name}{{model=~"$model"}}[$__rate_interval]))'
 
 
+def _to_first(histogram: str) -> dict[str, str]:
+    """Return the queries of a histogram of times: what 95 of 100 requests keep to, and the mean."""
+    buckets = _rate(f"{histogram}_bucket", "model, le")
+    return {
+        "{{model}} 95 %": f"histogram_quantile(0.95, {buckets})",
+        "{{model}} mean": f"{_rate(f'{histogram}_sum')} / {_rate(f'{histogram}_count')}",
+    }
+
+
 PANELS = (
     Panel(
         title="Requests",
@@ -114,6 +123,17 @@ PANELS = (
             "{{model}}": f"{_rate('nv_inference_queue_duration_us')} / "
             f"{_rate('nv_inference_request_success')}"
         },
+    ),
+    Panel(
+        title="Texts: time to the first token",
+        unit="s",
+        queries=_to_first("ge_text_first_token_seconds"),
+    ),
+    # Empty where the server is older, or runs without it: docs/deploy.md.
+    Panel(
+        title="Triton: time to the first response",
+        unit="ms",
+        queries=_to_first("nv_inference_first_response_histogram_ms"),
     ),
 )
 

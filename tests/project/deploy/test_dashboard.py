@@ -6,12 +6,18 @@ import re
 import pytest
 from deploy.dashboard import FILE, PANELS, dashboard
 
-from ge_backend.metrics import METRICS
+from ge_backend.metrics import METRICS, Kind
+from ge_tools.tritonserver.abilities import ABILITIES
 
 NAMES = re.compile(r"\b(?:ge|nv)_\w+")
 ROOT = FILE.parents[3]
 # Triton's own: docs/user_guide/metrics.md of triton-inference-server/server.
 HOST = {"nv_inference_queue_duration_us", "nv_inference_request_success"}
+HOST_HISTOGRAMS = {"nv_inference_first_response_histogram_ms"}
+HISTOGRAMS = HOST_HISTOGRAMS | {m.name for m in METRICS.values() if m.kind is Kind.HISTOGRAM}
+# What Prometheus is told of each: github.com/prometheus/docs, content/docs/concepts.
+SERIES = {f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum", "count")}
+KNOWN = (METRICS.keys() - HISTOGRAMS) | HOST | SERIES
 
 
 def test_the_file_is_up_to_date():
@@ -24,7 +30,7 @@ def test_every_metric_exists(panel):
     """A panel of a metric that was renamed would stay empty for ever."""
     names = {name for query in panel.queries.values() for name in NAMES.findall(query)}
     assert names
-    assert names <= METRICS.keys() | HOST
+    assert names <= KNOWN
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
@@ -33,9 +39,12 @@ def test_every_label_exists(panel):
     for legend, query in panel.queries.items():
         shown = set(re.findall(r"{{(\w+)}}", legend))
         grouped = set(re.split(r",\s*", re.search(r"by \(([^)]*)\)", query)[1]))
-        assert shown == grouped  # or lines of several models could not be told apart
+        bounds = {"le"} if query.startswith("histogram_quantile(") else set()
+        assert shown == grouped - bounds  # or lines of several models could not be told apart
+        assert bounds <= grouped  # without the bounds of the buckets there is no quantile
         for name in NAMES.findall(query):
             known = {
+                *(bounds if name.endswith("_bucket") else ()),
                 "model",
                 "version",
                 "device",
@@ -52,6 +61,21 @@ def test_steps_are_shown_by_their_time_and_not_by_the_load():
     steps, batches = query.split(" / on (model) group_left ")
     assert "ge_step_seconds_total" in steps
     assert "ge_batches_total" in batches
+
+
+def test_first_responses_are_shown_by_the_server_and_by_the_texts():
+    """Triton's histogram wants a release and a switch, which the page names; ours is always on."""
+    for histogram in ("nv_inference_first_response_histogram_ms", "ge_text_first_token_seconds"):
+        (panel,) = [panel for panel in PANELS if histogram in str(panel.queries)]
+        assert panel.unit == ("ms" if histogram.endswith("_ms") else "s")
+        quantile, mean = panel.queries.values()
+        assert quantile.startswith(f"histogram_quantile(0.95, sum by (model, le) (rate({histogram}")
+        assert f"{histogram}_sum" in mean.partition(" / ")[0]
+        assert f"{histogram}_count" in mean.partition(" / ")[2]
+    needs = ABILITIES["first_response"]
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    assert f"from {'.'.join(map(str, needs.since))} ({needs.container}) on" in page
+    assert "--metrics-config=histogram_latencies=true" in page
 
 
 def test_models_are_listed_by_a_metric_that_exists():
@@ -76,6 +100,6 @@ def test_every_alert_is_of_metrics_that_exist():
     for alert in others:
         names = set(NAMES.findall(alert))
         assert names
-        assert names <= METRICS.keys() | HOST
+        assert names <= KNOWN
         for name, label in re.findall(r"(\w+)\{(\w+)", alert):
             assert label in {"model", *METRICS[name].labels}

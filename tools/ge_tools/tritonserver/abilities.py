@@ -55,6 +55,14 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         means="numpy 2 may be beside them: `ge-backend serve` allows it where the server's "
         "`TRITON_VERSION` says so, else set `GE_NUMPY_2=allow`; before, leave it refused",
     ),
+    "first_response": ReleaseAbility(  # core c815a13, for all models d261b8d
+        since=(2, 52),
+        container="24.11",
+        what="a histogram of times to the first response, of models that generate text; "
+        "from 2.65 (26.01) on of all",
+        means="`--metrics-config=histogram_latencies=true` fills the "
+        "dashboard's panel (docs/deploy.md); the one of first tokens is filled on every release",
+    ),
     "lasting_regions": ReleaseAbility(  # server a861e56fb
         since=(2, 53),
         container="24.12",
