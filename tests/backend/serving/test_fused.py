@@ -177,3 +177,41 @@ def test_sequences_of_a_fused_model_are_refused(tmp_path):
         )
         with pytest.raises(ConfigError, match=r"sequence_batching .* no step of 'whole' gets"):
             open_fused(config, Recorder(), Store(None), on_restart=print)
+
+
+def bounded(folder, *, limit, count):
+    """Return the configuration of a fused model whose ensemble says `max_inflight_requests`."""
+    whole = ENSEMBLE.replace(
+        "ensemble_scheduling {", f"ensemble_scheduling {{ max_inflight_requests: {limit}"
+    )
+    own = f"instance_group {{ count: {count} kind: KIND_CPU }}"
+    return ModelConfig.read(
+        completed(folder, whole=whole, own=own),
+        directory=folder / "fused" / "1",
+        version="1",
+        environment={},
+    )
+
+
+@pytest.mark.parametrize(("limit", "count", "most"), [(0, 2, 0), (5, 1, 5), (5, 2, 2), (2, 2, 1)])
+def test_instances_share_the_requests_that_may_be_at_a_step(
+    tmp_path, monkeypatch, limit, count, most
+):
+    """All together they have no more there than the ensemble allows."""
+    config = bounded(tmp_path, limit=limit, count=count)
+    left = []
+    monkeypatch.setattr(fused, "open_model", lambda *_, **__: (Part("p", left), Part("l", left)))
+    monkeypatch.setattr(fused, "_ensemble_steps", lambda *_: [])
+    runner, _ = open_fused(config, Recorder(), Store(None), on_restart=print)
+    assert runner.most == most
+
+
+def test_more_instances_than_requests_at_a_step_are_refused(tmp_path):
+    """Each has one at least: the limit could not be kept. Both numbers are named."""
+    config = bounded(tmp_path, limit=2, count=3)
+    with pytest.raises(
+        ConfigError,
+        match=r"has 3 instances, and max_inflight_requests of ensemble "
+        r"'whole' lets 2 requests .* lower count in instance_group",
+    ):
+        open_fused(config, Recorder(), Store(None), on_restart=print)

@@ -101,11 +101,12 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         what="`preserve_ordering` keeps no order over several instances",
         means="have one instance where order matters; a fault of the host, plain Python models too",
     ),
-    "bounded_ensembles": ReleaseAbility(
+    "bounded_ensembles": ReleaseAbility(  # core 016354d, over all requests a02b0c0
         since=(2, 63),
         container="25.11",
-        what="`ensemble_scheduling.max_inflight_requests`",
-        means="has no effect on a fused ensemble, whose steps the host does not see",
+        what="`ensemble_scheduling.max_inflight_requests`; over all requests from 2.68 (26.04) on",
+        means="a fused ensemble keeps to it, over all its instances; more instances than that are "
+        "refused",
     ),
     "own_labels": ReleaseAbility(  # core f2226c0
         since=(2, 66),

@@ -77,6 +77,7 @@ def open_fused(
     whole = _ensemble(config)
     ensemble = whole.leading_to([tensor.name for tensor in config.outputs])
     dag = ensemble.dag
+    most = _most_together(dag, config)
     steps = _configured(ensemble, config)
     check_members(dag, config, steps)
     pipelines: list[Pipeline] = []
@@ -100,7 +101,8 @@ def open_fused(
             learners.append(learner)
         ensemble_steps = _ensemble_steps(dag, pipelines, steps)
         opened.pop_all()
-    return EnsembleRunner(dag, ensemble_steps, outside_layout(config), recorder), learners
+    runner = EnsembleRunner(dag, ensemble_steps, outside_layout(config), recorder, most=most)
+    return runner, learners
 
 
 def _ensemble(config: ModelConfig) -> Ensemble:
@@ -116,6 +118,22 @@ def _refuse_sequences(config: ModelConfig) -> None:
             f"model {config.name!r}: sequence_batching declares states or controls, which no step "
             f"of {config.fuse!r} gets; remove them, or leave sequences to a model of their own"
         )
+
+
+def _most_together(dag: Dag, config: ModelConfig) -> int:
+    """Return how many requests an instance may take through the steps at once; 0: any number.
+
+    The host counts those at each step over all requests of the ensemble, and lets others wait.
+    Source: core a02b0c0 src/ensemble_scheduler/ensemble_scheduler.cc, StepInflightRequestLimiter.
+    """
+    if 0 < dag.max_inflight < config.instances:
+        raise ConfigError(
+            f"model {config.name!r} has {config.instances} instances, and max_inflight_requests "
+            f"of ensemble {dag.name!r} lets {dag.max_inflight} requests be at a step at once; "
+            "expected no more instances than that: lower count in instance_group, or raise the "
+            "limit"
+        )
+    return dag.max_inflight // config.instances
 
 
 def _ensemble_steps(

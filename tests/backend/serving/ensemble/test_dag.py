@@ -103,6 +103,14 @@ def test_what_cannot_run_is_refused(config, message):
         read_dag(config)
 
 
+@pytest.mark.parametrize("given", [{}, {"max_inflight_requests": 3}], ids=["none", "three"])
+def test_the_requests_at_a_step_are_bounded_where_the_ensemble_says_so(given):
+    """Hosts from 2.63 on know the field; it comes by this name in their JSON and by protobuf's."""
+    config = ensemble(TOKENIZE, ENCODE, POOL)
+    config["ensemble_scheduling"] |= given
+    assert read_dag(config).max_inflight == given.get("max_inflight_requests", 0)
+
+
 def port(dtype="FP32", dims=(-1, 4), owner="step 'encoder'", *, batched=False):
     return Port(owner=owner, name="y", dtype=DATA_TYPES[dtype], dims=dims, batched=batched)
 

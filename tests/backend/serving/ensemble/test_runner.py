@@ -477,6 +477,27 @@ def test_requests_whose_tensors_are_lost_begin_again_through_the_host(resident, 
     assert memory == {}
 
 
+@pytest.mark.parametrize(("most", "at_a_step"), [(0, [3]), (2, [2, 1]), (1, [1, 1, 1]), (9, [3])])
+def test_no_more_requests_are_at_a_step_than_the_ensemble_allows(most, at_a_step):
+    """The others of a batch go through all steps after them; each is answered once, as it was."""
+    together = []
+
+    def seen(requests, retention=None):
+        together.append(len(requests))
+        for position, request in enumerate(requests):
+            yield Reply(request=position, outputs={"y": 2 * request.tensors["x"]})
+
+    double = Computes(None, "x")
+    double.run = seen
+    add = Computes(lambda a, b: {"z": a + b, "spare": a}, "a", "b")
+    steps = [step_of(DAG.steps[0], double), step_of(DAG.steps[1], add)]
+    runner = EnsembleRunner(DAG, steps, outside(DAG, (2,)), Recorder(), most=most)
+    requests = [request(n, n, n) for n in (1, 2, 3)]
+    assert run(runner, *requests) == [{"Z": [[3 * n, 3 * n]]} for n in (1, 2, 3)]
+    assert together == at_a_step
+    assert len(list(runner.run(requests))) == 3
+
+
 @pytest.mark.parametrize("retains", [True, False])
 def test_requests_without_room_on_the_device_go_through_the_host(resident, runner, retains):
     """Where nothing would stay, a second try would be the first one again."""

@@ -68,12 +68,14 @@ class Dag:
         steps: in an order in which every step comes after those whose outputs it takes.
         inputs: tensors that clients send.
         outputs: tensors that clients get.
+        max_inflight: how many requests may be at a step at once; 0 is no limit.
     """
 
     name: str
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    max_inflight: int = 0
 
     def needed(self, wanted: Collection[str]) -> frozenset[int]:
         """Return the places of the steps that run for who gets these of the outputs.
@@ -112,7 +114,13 @@ def read_dag(config: Mapping[str, Any]) -> Dag:
     inputs = _names(config.get("input", []), f"an input of ensemble {name!r}")
     outputs = _names(config.get("output", []), f"an output of ensemble {name!r}")
     _check_written(name, steps, inputs, outputs)
-    return Dag(name=name, steps=_ordered(name, steps, inputs), inputs=inputs, outputs=outputs)
+    return Dag(
+        name=name,
+        steps=_ordered(name, steps, inputs),
+        inputs=inputs,
+        outputs=outputs,
+        max_inflight=int(block.get("max_inflight_requests", 0)),
+    )
 
 
 def check_ports(pairs: Iterable[tuple[Port, Port]]) -> None:

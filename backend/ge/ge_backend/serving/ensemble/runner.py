@@ -72,14 +72,22 @@ class EnsembleRunner:
         steps: its steps, in the same order; what runs them becomes the runner's.
         layout: what clients send and get.
         recorder: counts what comes, and the time of each step.
+        most: how many requests go through the steps together; 0: all of a batch.
     """
 
     def __init__(
-        self, dag: Dag, steps: Sequence[EnsembleStep], layout: Layout, recorder: Recorder
+        self,
+        dag: Dag,
+        steps: Sequence[EnsembleStep],
+        layout: Layout,
+        recorder: Recorder,
+        *,
+        most: int = 0,
     ) -> None:
         self.steps = steps
         self.layout = layout
         self.recorder = recorder
+        self.most = most
         self._dag = dag
         self._dims = {output.name: output.dims for output in layout.outputs}
         self._begin_with_rows = dict.fromkeys(dag.inputs, layout.batched)
@@ -96,19 +104,9 @@ class EnsembleRunner:
         self.recorder.add("ge_batches_total")
         self.recorder.add("ge_requests_total", len(requests))
         self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
-        again: dict[int, GeError] = {}
-        for reply in self._pass(range(len(requests)), requests, self.steps):
-            if isinstance(reply.error, self._repeated):
-                again[reply.request] = reply.error
-            elif again:  # what it shows is written over when the others are repeated
-                copies = {name: array.copy() for name, array in reply.outputs.items()}
-                yield replace(reply, outputs=copies)
-            else:
-                yield reply
-        if again:
-            why = next(iter(again.values()))
-            log.warning("%d requests go through all steps again: %s", len(again), why)
-            yield from self._pass(list(again), requests, self._through_host)
+        positions, most = range(len(requests)), self.most or len(requests)
+        for start in range(0, len(requests), most):
+            yield from self._run(positions[start : start + most], requests)
 
     @property
     def ready(self) -> bool:
@@ -139,6 +137,22 @@ class EnsembleRunner:
         """Leave the executors."""
         for step in self.steps:
             step.pipeline.close()
+
+    def _run(self, positions: Sequence[int], requests: Sequence[Request]) -> Iterator[Reply]:
+        """Yield the replies to these requests, which go through the steps together."""
+        again: dict[int, GeError] = {}
+        for reply in self._pass(positions, requests, self.steps):
+            if isinstance(reply.error, self._repeated):
+                again[reply.request] = reply.error
+            elif again:  # what it shows is written over when the others are repeated
+                copies = {name: array.copy() for name, array in reply.outputs.items()}
+                yield replace(reply, outputs=copies)
+            else:
+                yield reply
+        if again:
+            why = next(iter(again.values()))
+            log.warning("%d requests go through all steps again: %s", len(again), why)
+            yield from self._pass(list(again), requests, self._through_host)
 
     def _pass(
         self, positions: Sequence[int], requests: Sequence[Request], steps: Sequence[EnsembleStep]
