@@ -227,6 +227,30 @@ def test_sigterm_to_all_processes_at_once_ends_in_order_what_is_under_way(served
     serve.assert_nothing_left()
 
 
+def test_what_died_with_a_stub_holds_up_no_stop(served, tmp_path):
+    """The host would wait for it to the end of the exit timeout, and end with 1."""
+    models, folder = tmp_path / "models", tmp_path / "held"
+    models.mkdir()
+    folder.mkdir()
+    write_held(models, "queued", folder, max_queue_size=8)
+    timeout = f"--exit-timeout={LIMIT_S:.0f}"
+    serve = served("--model-repository", models, *PORTS[:3], timeout, env=os.environ | EXECUTORS)
+    with closing(Scheduled(SimpleNamespace(**serve.ready()), folder)) as host:
+        lost = [host.hold("queued"), host.send("queued", 1)]
+        assert host.comes_to(1, "ge_backlog_requests", model="queued")
+        kill_a_stub(serve)
+        wait_until(lambda: host.client.is_model_ready("queued"))
+        serve.process.terminate()
+        begin = time.monotonic()
+        assert serve.end() == 0
+        assert time.monotonic() - begin < LIMIT_S / 2
+        for answer in lost:
+            with pytest.raises(InferenceServerException, match=r"UNAVAILABLE|closed"):
+                answer.get()
+    assert "queued held requests when a stub died" in serve.printed
+    serve.assert_nothing_left()
+
+
 def test_the_server_may_open_as_many_files_as_the_hard_limit_allows(served, repository):
     """Clients use up the usual 1024, and then the host logs a line for each try to take one more."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

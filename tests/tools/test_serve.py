@@ -12,6 +12,8 @@ from ge_tools.tritonserver import Abilities, ServerOptions
 from ge_tools.tritonserver.options import KEY_HEADER
 
 HELP = Abilities(flags=frozenset())
+# Stands for `Healer`.
+IDLE = SimpleNamespace(close=lambda: None, stubbed=set)
 CONTROL = ("--model-control-mode=explicit", "--load-model=*")
 
 
@@ -43,7 +45,7 @@ class RecordedServer:
         self.interrupts += 1
         self.ended.set()
 
-    def wait(self):
+    def wait(self, in_vain):
         signal.raise_signal(self.signal)
         self.ended.wait(5)
         return 7
@@ -61,7 +63,7 @@ def servers(monkeypatch):
 
     monkeypatch.setattr(serve, "TritonServer", make)
     monkeypatch.setattr(serve, "find_server", lambda path: path)
-    monkeypatch.setattr(serve, "Healer", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(serve, "Healer", lambda *_: IDLE)
     monkeypatch.setattr(serve, "die_with_parent", lambda: made.append("tied"))
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -157,13 +159,13 @@ def test_a_server_that_is_killed_is_told(servers, monkeypatch, capsys, tmp_path)
     """The kernel says nothing here; who asks the server to end need not be told that it has."""
     (tmp_path / "m").mkdir()
     arguments = ["serve", "--model-repository", str(tmp_path)]
-    monkeypatch.setattr(RecordedServer, "wait", lambda server: 137)
+    monkeypatch.setattr(RecordedServer, "wait", lambda server, _: 137)
     assert main(arguments) == 137
     assert "tritonserver was ended by signal 9 (Killed)" in capsys.readouterr().err
-    monkeypatch.setattr(RecordedServer, "wait", lambda server: server.interrupt() or 137)
+    monkeypatch.setattr(RecordedServer, "wait", lambda server, _: server.interrupt() or 137)
     assert main(arguments) == 137
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(RecordedServer, "wait", lambda server: 1)  # its own log says why
+    monkeypatch.setattr(RecordedServer, "wait", lambda server, _: 1)  # its own log says why
     assert main(arguments) == 1
     assert capsys.readouterr().err == ""
 
@@ -256,9 +258,7 @@ def test_who_restricts_one_protocol_does_not_open_the_other(tmp_path, mine, othe
 def test_models_are_healed_with_the_key_that_http_asks_for(servers, monkeypatch, tmp_path):
     """One of the user's own, where he has given it; without it no model would be loaded anew."""
     apis = []
-    monkeypatch.setattr(
-        serve, "Healer", lambda api, *_: apis.append(api) or SimpleNamespace(close=lambda: None)
-    )
+    monkeypatch.setattr(serve, "Healer", lambda api, *_: apis.append(api) or IDLE)
     mine = "--http-restricted-api=model-repository:mine=1"
     main(["serve", "--model-repository", str(tmp_path), "--", mine])
     assert apis[0].keys == {"model-repository": ("mine", "1")}

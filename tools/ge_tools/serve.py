@@ -20,6 +20,7 @@ from ge_tools.openai import add_front_options, open_front, read_front_options
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 from ge_tools.tritonserver.healer import Healer
 from ge_tools.tritonserver.parent_death import die_with_parent
+from ge_tools.tritonserver.stranded import Stranded
 
 __all__ = ["register"]
 
@@ -34,7 +35,8 @@ on to it (SIGHUP not under nohup); a second one ends it at once. A model whose s
 loaded anew; for that models are served in explicit control, all loaded, unless a further argument
 says otherwise. Clients cannot list, load and unload them; -- --model-control-mode=explicit
 --load-model=* lets them, and anything that such a load brings along. It ends when the process that
-started it ends. The exit code is the server's.
+started it ends. The exit code is the server's; 0 where all that it waited for at its end had died
+with a stub.
 """
 
 
@@ -156,7 +158,9 @@ def serve(arguments: argparse.Namespace) -> int:
                 print(f"  openai   {front.url}/v1", flush=True)
         healer = Healer(server.options.api, server.pid, server.directory.run, _say)
         stack.enter_context(contextlib.closing(healer))
-        code = server.wait()
+        metrics = server.metrics if server.options.has_metrics else ""
+        stranded = Stranded(server.pid, metrics, healer.stubbed)
+        code = server.wait(lambda: _tell_of_stranded(stranded.models()))
         if not server.stopping:
             _tell_of_signal(code - BY_SIGNAL)
         return code
@@ -247,6 +251,16 @@ def _pass_signals_on(server: TritonServer) -> None:
         # nohup ignores SIGHUP as it was asked to; shells ignore SIGINT for any background job.
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupt)
+
+
+def _tell_of_stranded(models: Sequence[str]) -> bool:
+    """Say which models keep the server from ending, if any do; return whether any do."""
+    if models:
+        _say(
+            f"{', '.join(models)} held requests when a stub died, and they are never answered; "
+            "the server is ended without waiting for them"
+        )
+    return bool(models)
 
 
 def _tell_of_signal(number: int) -> None:

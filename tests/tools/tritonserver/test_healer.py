@@ -64,6 +64,13 @@ def test_a_server_that_is_well_is_left_alone(rig):
     assert (rig.asked("load"), rig.said) == (0, [])
 
 
+def test_models_that_have_had_stubs_are_known(rig):
+    """Also once these have died."""
+    looks(rig)
+    rig.living = []
+    assert rig.healer.stubbed() == {"m"}
+
+
 def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
     """It is unloaded first, which alone makes the host forget the dead one."""
     looks(rig, 1)

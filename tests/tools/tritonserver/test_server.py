@@ -297,6 +297,21 @@ def test_one_that_was_asked_to_end_and_does_not_is_killed(build, monkeypatch):
         running.stop()
 
 
+def test_one_that_waits_in_vain_is_ended_in_order(build):
+    """It is not asked before the server is asked to end; the code is that of an orderly stop."""
+    running, asked = build("deaf", exit_timeout_s=60), []
+    running.start()
+    rescue = threading.Timer(20, running.interrupt)
+    rescue.start()
+    try:
+        running.interrupt()
+        assert running.wait(lambda: asked.append(running.stopping) or len(asked) > 2) == 0
+        assert asked == [True] * 3
+    finally:
+        rescue.cancel()
+        running.stop()
+
+
 def test_an_interrupt_while_it_starts_ends_the_waiting(build, tmp_path):
     """Stopping is not a failure to start."""
     unready, log = build("never ready"), tmp_path / "server.log"

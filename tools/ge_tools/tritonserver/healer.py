@@ -91,6 +91,10 @@ class Healer:
         self._thread = threading.Thread(target=self._watch, name="healer", daemon=True)
         self._thread.start()
 
+    def stubbed(self) -> set[str]:
+        """Return the names of the models that have had stubs."""
+        return {name for stub in list(self._seen.values()) for name in stub.models}
+
     def close(self) -> None:
         """Look no more; what is being loaded is not waited for."""
         self._stop.set()

@@ -146,17 +146,18 @@ class TritonServer:
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL if asked else signal.SIGTERM)
 
-    def wait(self) -> int:
+    def wait(self, in_vain: Callable[[], bool] = lambda: False) -> int:
         """Wait for the server to end by itself; return its exit code, 128 + n for signal n.
 
-        One that is asked to end is killed where it does not.
+        One that is asked to end is killed where it does not; and, with code 0, once `in_vain` says
+        that what it still waits for will not come.
         """
         # It looks now and then: the kernel may give a signal to another thread, and what handles
         # it, which runs in the main one, would wait for the server as well.
         process = self._running()
         while process.poll() is None and not self._stopping:
             time.sleep(POLL_S)
-        code = self._end(process)
+        code = self._end(process, in_vain)
         return 128 - code if code < 0 else code
 
     def stop(self) -> None:
@@ -170,10 +171,17 @@ class TritonServer:
         self._directory.remove()
         self._directory = None
 
-    def _end(self, process: subprocess.Popen[bytes]) -> int:
+    def _end(
+        self, process: subprocess.Popen[bytes], in_vain: Callable[[], bool] = lambda: False
+    ) -> int:
         """Return the code of a server that has been asked to end, killed where it hangs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(self.options.exit_timeout_s + GRACE_S)
+        deadline = time.monotonic() + self.options.exit_timeout_s + GRACE_S
+        while process.poll() is None and time.monotonic() < deadline:
+            if in_vain():
+                process.kill()
+                process.wait()
+                return 0
+            time.sleep(POLL_S)
         process.kill()
         return process.wait()
 
