@@ -496,6 +496,7 @@ def test_no_more_requests_are_at_a_step_than_the_ensemble_allows(most, at_a_step
     assert run(runner, *requests) == [{"Z": [[3 * n, 3 * n]]} for n in (1, 2, 3)]
     assert together == at_a_step
     assert len(list(runner.run(requests))) == 3
+    assert list(runner.run([])) == []  # where none of a batch could be read
 
 
 @pytest.mark.parametrize("retains", [True, False])

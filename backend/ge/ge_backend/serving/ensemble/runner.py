@@ -104,9 +104,21 @@ class EnsembleRunner:
         self.recorder.add("ge_batches_total")
         self.recorder.add("ge_requests_total", len(requests))
         self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
-        positions, most = range(len(requests)), self.most or len(requests)
+        everyone, most = range(len(requests)), self.most or max(1, len(requests))
         for start in range(0, len(requests), most):
-            yield from self._run(positions[start : start + most], requests)
+            again: dict[int, GeError] = {}
+            for reply in self._pass(everyone[start : start + most], requests, self.steps):
+                if isinstance(reply.error, self._repeated):
+                    again[reply.request] = reply.error
+                elif again:  # what it shows is written over when the others are repeated
+                    copies = {name: array.copy() for name, array in reply.outputs.items()}
+                    yield replace(reply, outputs=copies)
+                else:
+                    yield reply
+            if again:
+                why = next(iter(again.values()))
+                log.warning("%d requests go through all steps again: %s", len(again), why)
+                yield from self._pass(list(again), requests, self._through_host)
 
     @property
     def ready(self) -> bool:
@@ -137,22 +149,6 @@ class EnsembleRunner:
         """Leave the executors."""
         for step in self.steps:
             step.pipeline.close()
-
-    def _run(self, positions: Sequence[int], requests: Sequence[Request]) -> Iterator[Reply]:
-        """Yield the replies to these requests, which go through the steps together."""
-        again: dict[int, GeError] = {}
-        for reply in self._pass(positions, requests, self.steps):
-            if isinstance(reply.error, self._repeated):
-                again[reply.request] = reply.error
-            elif again:  # what it shows is written over when the others are repeated
-                copies = {name: array.copy() for name, array in reply.outputs.items()}
-                yield replace(reply, outputs=copies)
-            else:
-                yield reply
-        if again:
-            why = next(iter(again.values()))
-            log.warning("%d requests go through all steps again: %s", len(again), why)
-            yield from self._pass(list(again), requests, self._through_host)
 
     def _pass(
         self, positions: Sequence[int], requests: Sequence[Request], steps: Sequence[EnsembleStep]
