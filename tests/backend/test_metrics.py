@@ -83,3 +83,16 @@ def test_nothing_is_lost_between_threads():
         drained.append(recorder.drain())
     drained.append(recorder.drain())
     assert sum(values.get(("ge_rows_total", ()), 0) for values in drained) == 8000
+
+
+def test_counters_of_the_same_labels_are_added_to_together():
+    """As if each were added to by itself; a metric that is not in the table is a defect."""
+    together, apart = Recorder(), Recorder()
+    values = {"ge_queue_seconds_total": 0.5, "ge_run_seconds_total": 2.0}
+    for _ in range(2):
+        together.add_each(values, device="cpu")
+        for name, value in values.items():
+            apart.add(name, value, device="cpu")
+    assert together.drain() == apart.drain()
+    with pytest.raises(KeyError):
+        together.add_each({"ge_unknown": 1.0})

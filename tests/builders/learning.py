@@ -24,8 +24,8 @@ from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.warmup.measure import cost_model, estimated_costs, measured_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
+from ge_backend.shapes.buckets.costs import KnownShapes
 from ge_backend.shapes.buckets.grid import listed_grid
-from ge_backend.shapes.buckets.known_shapes import KnownShapes
 from ge_backend.shapes.traffic.traffic import Traffic
 
 ONE_AXIS = {

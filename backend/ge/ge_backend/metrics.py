@@ -303,6 +303,14 @@ class Recorder:
         with self._lock:
             self._values[key] = self._values.get(key, 0.0) + value
 
+    def add_each(self, values: Mapping[str, float], **labels: str) -> None:
+        """Add to several counters that have the same labels."""
+        own = labels.items()
+        keys = [self._keys.get((name, *own)) or self._new_key(name, labels) for name in values]
+        with self._lock:
+            for key, value in zip(keys, values.values(), strict=True):
+                self._values[key] = self._values.get(key, 0.0) + value
+
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge or a fact."""
         key = self._keys.get((name, *labels.items())) or self._new_key(name, labels)

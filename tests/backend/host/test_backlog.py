@@ -43,7 +43,7 @@ class Bench:
 
     def request(self, name, *, rows=1, waited_ns=0, in_ns=0):
         """Return an arrival: when it came before now, and how long it has from now on."""
-        from ge_backend.host.arrival import Arrival
+        from ge_backend.host.codec import Arrival
 
         request = self._pb_utils.InferenceRequest([self._pb_utils.Tensor("x", np.zeros((rows, 2)))])
         request.name = name

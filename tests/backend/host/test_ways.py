@@ -48,7 +48,7 @@ ensemble_scheduling {
 """
 
 # Files and functions at most, which is what they are: where a way gets shorter, these follow.
-ENCODER, SEQUENCE_STEP, FUSED = (31, 118), (37, 146), (34, 133)
+ENCODER, SEQUENCE_STEP, FUSED = (25, 104), (30, 130), (28, 119)
 
 
 @pytest.fixture

@@ -17,9 +17,14 @@ from ge_backend.errors import (
     StateLost,
     unforeseen,
 )
-from ge_backend.host.arrival import Arrival
 from ge_backend.host.backlog import Backlog, BatchServer
-from ge_backend.host.codec import error_response, read_request, send_response, write_response
+from ge_backend.host.codec import (
+    Arrival,
+    error_response,
+    read_request,
+    send_response,
+    write_response,
+)
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
 from ge_backend.host.steps import Steps, is_ready, nothing

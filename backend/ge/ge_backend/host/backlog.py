@@ -18,8 +18,7 @@ from itertools import islice
 from typing import Any
 
 from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, OutOfMemory, QueueFull
-from ge_backend.host.arrival import Arrival
-from ge_backend.host.codec import send_response
+from ge_backend.host.codec import Arrival, send_response
 from ge_backend.host.room import check_room_to_wait
 from ge_backend.metrics import Recorder
 

@@ -1,15 +1,15 @@
-"""Between the host's objects and ours: tensors in, tensors and errors out."""
+"""Between the host's objects and ours: requests and tensors in, tensors and errors out."""
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.errors import GeError, Status
-from ge_backend.host.arrival import Arrival
 from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.host.room import check_room
 from ge_backend.metrics import Recorder
@@ -17,13 +17,56 @@ from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.tensors import Array
 
-__all__ = ["error_response", "read_request", "send_response", "write_response"]
+__all__ = [
+    "LONGEST_TIMEOUT_US",
+    "Arrival",
+    "error_response",
+    "read_request",
+    "send_response",
+    "write_response",
+]
 
 log = logging.getLogger(__name__)
 
 # Bytes of an error's text. gRPC sends it behind the answer, with three letters for a byte that is
 # not ASCII, and clients take 8 KiB of that: what is longer comes as another error.
 MOST_BYTES, LAST_BYTES = 2000, 500
+# A year, instead of whatever longer time a client says: deadlines are added to and sent as numbers
+# of 64 bits.
+LONGEST_TIMEOUT_US = 366 * 24 * 3600 * 10**6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrival:
+    """A request as it came to this stub: when, and until when it must begin to run.
+
+    Nanoseconds of CLOCK_MONOTONIC; `deadline_ns` 0 is no deadline.
+    """
+
+    request: Any
+    came_ns: int
+    deadline_ns: int
+
+    @classmethod
+    def of(cls, request: Any, now_ns: int, default_timeout_us: int) -> Arrival:
+        """Return a request that has just come, with the client's `timeout` or a shorter default."""
+        own_us = request.timeout()
+        if not (own_us or default_timeout_us):
+            return cls(request, now_ns, 0)
+        shortest_us = min(us for us in (own_us, default_timeout_us) if us)
+        return cls(request, now_ns, now_ns + 1000 * min(shortest_us, LONGEST_TIMEOUT_US))
+
+    @property
+    def time_said(self) -> str:
+        """What a message says of the time that it had: a client may take it for milliseconds."""
+        return f"its timeout is {(self.deadline_ns - self.came_ns) // 1000} microseconds"
+
+    @property
+    def rows(self) -> int:
+        """The first size of its first input, which counts against the model's batch size."""
+        inputs = self.request.inputs()
+        shape = inputs[0].shape() if inputs else ()
+        return int(shape[0]) if shape else 1
 
 
 def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:

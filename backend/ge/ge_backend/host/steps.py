@@ -32,6 +32,7 @@ class Steps:
         self._sequencer = sequencer
         self._recorder = recorder
         self._told: Counter[str] = Counter()
+        self._num_told = 0
         self._live = sequencer.live
         recorder.set("ge_sequences_live", self._live)
 
@@ -55,7 +56,8 @@ class Steps:
     def end_batch(self) -> None:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
-        if self._sequencer.events != self._told:  # most batches only go on
+        if self._sequencer.num_events != self._num_told:  # most batches only go on
+            self._num_told = self._sequencer.num_events
             for event, count in (self._sequencer.events - self._told).items():
                 self._recorder.add("ge_sequences_total", count, event=event)
             self._told = Counter(self._sequencer.events)

@@ -1,9 +1,9 @@
-"""What is kept of a sequence: initial values, sizes, what is shown."""
+"""What is kept of a sequence: initial values and sizes."""
 
 import numpy as np
 import pytest
 
-from ge_backend.device.resident.state_layout import StateLayout, initial_value, row_bytes
+from ge_backend.device.resident.state_layout import initial_value, row_bytes
 from ge_backend.errors import ModelError
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES, encode_bytes
@@ -18,12 +18,6 @@ def state(dims=(2,), dtype="FP32", file=""):
         initial_dims=tuple(max(d, 0) for d in dims),
         initial_file=file,
     )
-
-
-def test_outputs_that_are_only_states_are_not_shown():
-    """The others are, whatever they are called."""
-    layout = StateLayout(states=(state(),), count=1, batched=True, hidden=frozenset({"h_next"}))
-    assert layout.shown({"y": 1, "h_next": 2}) == {"y": 1}
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_lone_run_is_made_by_the_thread_that_waits_for_it(session, monkeypatch
 
 def lone(**told):
     """Return a run of x [1, 2] in the stub's own process."""
-    return Run(id=0, graph=0, arena=0, inputs=(), outputs=(), **told), {
+    return Run(id=0, graph=1, arena=0, inputs=(), outputs=(), **told), {
         "x": np.full((1, 2), 1.5, np.float32)
     }
 

@@ -12,8 +12,7 @@ from ge_backend.serving.batching.concatenate import batch_shape, one_run, scatte
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.serving.batching.split import join, split
 from ge_backend.serving.batching.stage import stage, sub_batch_shapes
-from ge_backend.shapes.buckets.costs import DynamicCosts
-from ge_backend.shapes.buckets.known_shapes import KnownShapes
+from ge_backend.shapes.buckets.costs import DynamicCosts, KnownShapes
 from ge_backend.tensors import DATA_TYPES
 
 COSTS = DynamicCosts({(1,): 1.0, (4,): 4.0}, 4)

@@ -27,9 +27,8 @@ from ge_backend.serving.warmup.measure import (
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
-from ge_backend.shapes.buckets.costs import DynamicCosts, StaticCosts, element_costs
+from ge_backend.shapes.buckets.costs import DynamicCosts, KnownShapes, StaticCosts, element_costs
 from ge_backend.shapes.buckets.grid import listed_grid
-from ge_backend.shapes.buckets.known_shapes import KnownShapes
 
 MODEL = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],

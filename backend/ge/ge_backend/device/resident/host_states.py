@@ -73,7 +73,8 @@ class HostStates:
             values = values[None]
         elif state.axis and values.ndim == len(state.dims) + 1:
             values = np.moveaxis(values, state.axis, 0)
-        fits = agree(state.dims, values.shape[1:])
+        shape = values.shape[1:]
+        fits = shape == state.dims or agree(state.dims, shape)
         if not fits or len(values) < len(slots) or values.dtype != state.dtype.numpy:
             raise GraphFailed(
                 f"state {state.output!r} came as {values.dtype} {list(values.shape)}; declared is "
@@ -91,9 +92,13 @@ class _Fixed:
 
     def gather(self, slots: Sequence[int], starting: Sequence[int], rows: int) -> Array:
         """Return the states of these slots, one row each, and of padding behind them."""
-        self._values[list(starting)] = self._initial
+        if starting:
+            self._values[list(starting)] = self._initial
+        kept = self._values[list(slots)]
+        if rows == len(slots):
+            return kept
         gathered = np.empty((rows, *self._initial.shape), self._initial.dtype)
-        gathered[: len(slots)] = self._values[list(slots)]
+        gathered[: len(slots)] = kept
         gathered[len(slots) :] = self._initial
         return gathered
 

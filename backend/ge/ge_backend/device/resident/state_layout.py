@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +33,6 @@ class StateLayout:
     count: int
     batched: bool
     hidden: frozenset[str] = frozenset()
-
-    def shown(self, results: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs that somebody asked for."""
-        return {name: value for name, value in results.items() if name not in self.hidden}
 
 
 def initial_value(state: State) -> Array:

@@ -124,7 +124,8 @@ class StateStore:
                         raise
                     raise StateLost.after(error) from error
         self._begun.update(slots)
-        return self._layout.shown(results), shapes
+        hidden = self._layout.hidden
+        return {name: value for name, value in results.items() if name not in hidden}, shapes
 
     def close(self) -> None:
         """Free the device's slots once the last run is over; a run that comes later fails there."""

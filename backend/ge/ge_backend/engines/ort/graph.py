@@ -96,6 +96,7 @@ class OnnxGraph(Graph):
         self._scratch = ScratchTable()
         self._tells_scratch = True  # until ONNX Runtime has not, as before 1.31
         self.signature = signature_of(narrow, source.path)
+        self._names = dict.fromkeys(spec.name for spec in self.signature.inputs).keys()
         specs = (*self.signature.inputs, *self.signature.outputs)
         for spec in specs:
             _check_bound(spec, source.path)
@@ -165,8 +166,8 @@ class OnnxGraph(Graph):
         outputs: Mapping[str, Array],
         placed: OnDevice = NOWHERE,
     ) -> dict[str, Array]:
-        known = [spec.name for spec in self.signature.inputs]
-        check_names(self._path, known, [*inputs, *placed.inputs])
+        if placed is not NOWHERE or inputs.keys() != self._names:
+            check_names(self._path, self._names, [*inputs, *placed.inputs])
         try:
             places = self._places(outputs)
             if self._has_strings or self._is_small(outputs, placed):

@@ -82,7 +82,7 @@ class Session:
         self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
         self._on_restart = on_restart
-        self._priority = priority
+        self.priority = priority
         self._served_as = served_as
         self._states: messages.KeepStates | None = None
         self._on_states_lost: Callable[[], None] = lambda: None
@@ -272,22 +272,24 @@ class Session:
         """
         if self._connection is None:
             raise ExecutorLost("the executor was found dead before")
-        return InFlight(self._connection, self._graph().graph, self.arena, priority=self._priority)
+        return InFlight(self._connection, self._graph().graph, self.arena, priority=self.priority)
 
     @property
     def runs_here(self) -> bool:
         """Whether the executor is in this process, and takes arrays as they are."""
         return self._connection is not None and self._connection.here is not None
 
-    def run_here(
-        self, run: messages.Run, inputs: Mapping[str, Array], *, solo: bool = False
-    ) -> RunResult:
+    @property
+    def graph(self) -> int:
+        """The number that the executor knows the graph by, until the connection is another one."""
+        return self._graph().graph
+
+    def run_here(self, run: messages.Run, inputs: Mapping[str, Array]) -> RunResult:
         """Run the graph on these arrays where `runs_here` says so; nothing goes by the arena.
 
         Args:
-            run: of no connection yet, without places for tensors.
+            run: of this `graph` and `priority`, without places for tensors.
             inputs: as `Graph.run` takes them.
-            solo: see `messages.Run`.
 
         Returns:
             The outcome; its outputs are the caller's.
@@ -295,15 +297,8 @@ class Session:
         connection = self._connection
         if connection is None or connection.here is None:
             raise ExecutorLost("there is no executor in this process")
-        asked = replace(
-            run,
-            id=connection.next_id(),
-            graph=self._graph().graph,
-            priority=self._priority,
-            solo=solo,
-        )
         try:
-            done, outputs = connection.here.run_here(asked, inputs)
+            done, outputs = connection.here.run_here(run, inputs)
         except GeError as error:
             return RunResult(outputs={}, error=error)
         return RunResult(outputs=outputs, error=None, done=done, retained=run.retained)
@@ -319,8 +314,12 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """Whether the executor has left since it answered last; nothing is waited for."""
-        return self._connection is not None and self._connection.broken()
+        """Whether the executor has left since it answered last; nothing is waited for.
+
+        One in this process cannot leave it.
+        """
+        connection = self._connection
+        return connection is not None and connection.here is None and connection.broken()
 
     def lose(self, error: GeError) -> None:
         """Note that the executor is gone, or of no use to us; the next use starts another.

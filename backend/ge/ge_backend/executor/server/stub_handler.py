@@ -162,7 +162,9 @@ class StubHandler:
         told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
 
         shapes = {name: array.shape for name, array in inputs.items()}
-        held = self._graphs[message.graph]
+        held = self._graphs.get(message.graph)
+        if held is None:
+            raise _not_held(message.graph)
         action = partial(run_graph, held, message, inputs, {})
         self._submit(held, message, action, shapes, told.put, here=True)
         outcome = told.get()

@@ -247,7 +247,11 @@ class Pipeline:
         for ended in runs:
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
-            self._grow_spill(ended.outcome.spilled_bytes)
+            spilled_bytes = ended.outcome.spilled_bytes
+            if self._spill_bytes < spilled_bytes <= MOST_SPILL_BYTES:
+                # From now on runs have room for as much: else a segment of its own is made, mapped
+                # on both sides and given back for every run.
+                self._spill_bytes = aligned(spilled_bytes)
             left_ns = remaining_ns / self.policy.lanes
             sub_batch = sub_batches[ended.index]
             replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
@@ -273,12 +277,16 @@ class Pipeline:
             return []
         started = time.perf_counter()
         requests, retention = progress.requests, progress.retention
-        shapes = sub_batch_shapes(sub_batches[0], requests, self.layout, retention, encoded=False)
+        shapes = sub_batch_shapes(sub_batches[0], requests, self.layout, retention, staged=False)
         if shapes.nbytes > MOST_DIRECT_BYTES and retention is None:
             return []
-        run, inputs = direct(shapes, requests, self.layout)
+        session = device.session
+        graph, priority = session.graph, session.priority
+        run, inputs = direct(
+            shapes, requests, self.layout, graph=graph, priority=priority, solo=solo
+        )
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
-        return [FinishedRun(0, device.session.run_here(run, inputs, solo=solo), device.name)]
+        return [FinishedRun(0, session.run_here(run, inputs), device.name)]
 
     def _stage(
         self,
@@ -301,14 +309,6 @@ class Pipeline:
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
         return orders
 
-    def _grow_spill(self, spilled_bytes: int) -> None:
-        """Let runs from now on spill into the arena what this one did not, if it is not too much.
-
-        A segment of its own is made, mapped on both sides and given back for every run.
-        """
-        if self._spill_bytes < spilled_bytes <= MOST_SPILL_BYTES:
-            self._spill_bytes = aligned(spilled_bytes)
-
     def _settle(
         self, sub_batch: SubBatch, outcome: RunResult, progress: Progress, left_ns: float
     ) -> Iterator[Reply]:
@@ -317,7 +317,7 @@ class Pipeline:
         try:
             if outcome.error is not None:
                 raise outcome.error
-            hidden = progress.hidden(outcome.retained)
+            hidden = progress.hidden(outcome.retained) if progress.retention else ()
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
             told = self._told(error, sub_batch, progress, done)
@@ -329,7 +329,8 @@ class Pipeline:
             refused = refused_requests(sub_batch, outcome.outputs)
             for position, refusal in refused.items():
                 yield from progress.fail_one(position, refusal)
-            progress.note(sub_batch, outcome.retained)
+            if outcome.retained:
+                progress.note(sub_batch, outcome.retained)
             for piece in pieces:
                 outputs = progress.take(piece)
                 if outputs is not None:
@@ -375,12 +376,12 @@ class Pipeline:
             if not costs.covers(request.sizes):
                 self.traffic.miss(request.sizes)
                 self._log_once(request.sizes)
-        self.recorder.add("ge_batches_total")
-        self.recorder.add("ge_requests_total", len(requests))
-        self.recorder.add("ge_rows_total", sum([request.rows for request in requests]))
-        self._count_sizes(requests)
-
-    def _count_sizes(self, requests: Sequence[Request]) -> None:
+        came = {
+            "ge_batches_total": 1,
+            "ge_requests_total": len(requests),
+            "ge_rows_total": sum([request.rows for request in requests]),
+        }
+        self.recorder.add_each(came)
         counts: dict[tuple[str, int], int] = {}
         for request in requests:
             for axis, size in zip(self.layout.axes, request.sizes, strict=True):
@@ -412,21 +413,27 @@ class Pipeline:
         sizes = [requests[span.request].sizes for span in spans]
         real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
         longest = math.prod(map(max, zip(*sizes, strict=True)))
-        add("ge_elements_real_total", sum(real))
-        add("ge_elements_run_total", sum([math.prod(s.priced) for s in sub_batches]))
-        add("ge_elements_longest_total", longest * sum([span.count for span in spans]))
+        elements = {
+            "ge_elements_real_total": sum(real),
+            "ge_elements_run_total": sum([math.prod(s.priced) for s in sub_batches]),
+            "ge_elements_longest_total": longest * sum([span.count for span in spans]),
+        }
+        self.recorder.add_each(elements)
 
     def _time(self, ended: FinishedRun, *, wait_s: float, split_s: float) -> None:
-        add, done = self.recorder.add, ended.outcome.done
-        add("ge_wait_seconds_total", wait_s)
-        add("ge_split_seconds_total", split_s)
+        done = ended.outcome.done
+        times = {"ge_wait_seconds_total": wait_s, "ge_split_seconds_total": split_s}
+        self.recorder.add_each(times)
         if done is None:
             return
-        add("ge_queue_seconds_total", done.queue_ns / 1e9, device=ended.device)
-        add("ge_run_seconds_total", done.run_ns / 1e9, device=ended.device)
+        told = {
+            "ge_queue_seconds_total": done.queue_ns / 1e9,
+            "ge_run_seconds_total": done.run_ns / 1e9,
+        }
         if done.held_up_ns:
-            add("ge_workspace_waits_total", device=ended.device)
-            add("ge_workspace_wait_seconds_total", done.held_up_ns / 1e9, device=ended.device)
+            told["ge_workspace_waits_total"] = 1
+            told["ge_workspace_wait_seconds_total"] = done.held_up_ns / 1e9
+        self.recorder.add_each(told, device=ended.device)
 
     def _correct(self, sub_batch: SubBatch, ended: FinishedRun) -> None:
         """Let costs follow what runs take."""
@@ -435,9 +442,11 @@ class Pipeline:
             return
         took_ns = done.run_ns + RUN_OVERHEAD_NS
         planned_ns = self.costs.expected(sub_batch.cost_ns, alone=done.alone)
-        add, device = self.recorder.add, ended.device
-        add("ge_planned_seconds_total", planned_ns / 1e9, device=device)
-        add("ge_plan_error_seconds_total", abs(took_ns - planned_ns) / 1e9, device=device)
+        planned = {
+            "ge_planned_seconds_total": planned_ns / 1e9,
+            "ge_plan_error_seconds_total": abs(took_ns - planned_ns) / 1e9,
+        }
+        self.recorder.add_each(planned, device=ended.device)
         self.costs.observe(sub_batch.priced, took_ns, alone=done.alone)
 
 

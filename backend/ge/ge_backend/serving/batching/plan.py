@@ -192,10 +192,12 @@ def _unplanned(
 
 def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut]:
     """Return the cut of least cost, or a finer one if lanes that would idle finish it sooner."""
+    if len(rows) == 1:
+        return [(0, 1)]
     lanes = policy.lanes
     cut = _cut if len(costs.limits) <= 1 else _cut_by_several_axes
     best, total = cut(rows, costs, inf)
-    if lanes == 1 or len(rows) == 1:
+    if lanes == 1:
         return best
     most = total / lanes * LANE_SLACK
     if all(costs.cost(end - start, _sizes(rows[start:end])) <= most for start, end in best):

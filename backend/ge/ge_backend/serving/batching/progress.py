@@ -69,15 +69,12 @@ class Progress:
 
     def hidden(self, retained: Sequence[RetainOutput]) -> frozenset[str]:
         """Return the outputs of a run that have not come to the host."""
-        if self.retention is None:
-            return frozenset()
-        return self.retention.unrequested.union(
-            ref.name for ref in retained if not ref.also_to_host
-        )
+        unrequested = frozenset() if self.retention is None else self.retention.unrequested
+        return unrequested.union(ref.name for ref in retained if not ref.also_to_host)
 
     def note(self, sub_batch: SubBatch, retained: Sequence[RetainOutput]) -> None:
         """Note what of a run has stayed on the device."""
-        for span in device_spans(sub_batch, retained) if retained else ():
+        for span in device_spans(sub_batch, retained):
             self._on_device.setdefault(span[0].request, []).append(span)
 
     def on_device(self, position: int) -> dict[str, DeviceTensor]:

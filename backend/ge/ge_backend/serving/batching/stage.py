@@ -14,6 +14,7 @@ import numpy as np
 from ge_backend.executor.protocol.arena import Arena, aligned
 from ge_backend.executor.protocol.messages import (
     NO_SPILL,
+    NORMAL,
     GatherInput,
     RetainOutput,
     Run,
@@ -45,7 +46,7 @@ class SubBatchShapes:
         unrequested: outputs that nobody asks for.
         texts: BYTES inputs, already serialised, since only that tells their length.
         outputs: per output its shape where it can be told beforehand.
-        nbytes: arena bytes that `stage` will place.
+        nbytes: of the tensors; of an arena those that `stage` will place.
     """
 
     sub_batch: SubBatch
@@ -64,11 +65,12 @@ def sub_batch_shapes(
     layout: Layout,
     retention: BatchRetention | None = None,
     *,
-    encoded: bool = True,
+    staged: bool = True,
 ) -> SubBatchShapes:
     """Return the shapes of a sub-batch's tensors; outputs that stay get their keys.
 
-    Texts are written as they will lie in an arena unless `encoded` says that none is used.
+    Texts are written, and sizes rounded up, as they will lie in an arena, unless `staged` says that
+    none is used.
     """
     first = requests[sub_batch.spans[0].request]
     sizes = sub_batch.bucket[1:] + first.matched
@@ -76,7 +78,7 @@ def sub_batch_shapes(
     inputs: dict[str, Shape] = {}
     texts: dict[str, bytes] = {}
     gathered: list[GatherInput] = []
-    nbytes = 0
+    sizes_bytes: list[int] = []
     for item in layout.inputs:
         if item.name in first.omitted:
             continue
@@ -88,22 +90,24 @@ def sub_batch_shapes(
             gathered.append(gather_input(item, shape, sub_batch, requests))
             continue
         inputs[item.name] = shape
-        if item.dtype.name == "BYTES" and encoded:
+        if item.dtype.name == "BYTES" and staged:
             whole = _written(shape, item, sub_batch, requests, layout)
             texts[item.name] = encode_bytes(whole)
-            nbytes += aligned(len(texts[item.name]))
+            sizes_bytes.append(len(texts[item.name]))
         else:
-            nbytes += aligned(math.prod(shape) * item.dtype.itemsize)
+            sizes_bytes.append(math.prod(shape) * item.dtype.itemsize)
     outputs, retained = _output_shapes(layout, batch, sizes, retention)
-    for output in layout.outputs:
-        if output.name in outputs:
-            nbytes += aligned(math.prod(outputs[output.name]) * output.dtype.itemsize)
+    sizes_bytes += [
+        math.prod(outputs[output.name]) * output.dtype.itemsize
+        for output in layout.outputs
+        if output.name in outputs
+    ]
     return SubBatchShapes(
         sub_batch=sub_batch,
         inputs=inputs,
         texts=texts,
         outputs=outputs,
-        nbytes=nbytes,
+        nbytes=sum(map(aligned, sizes_bytes) if staged else sizes_bytes),
         gathered=tuple(gathered),
         retained=tuple(retained),
         unrequested=() if retention is None else tuple(retention.unrequested),
@@ -178,7 +182,13 @@ def stage(
 
 
 def direct(
-    shapes: SubBatchShapes, requests: Sequence[Request], layout: Layout
+    shapes: SubBatchShapes,
+    requests: Sequence[Request],
+    layout: Layout,
+    *,
+    graph: int,
+    priority: int,
+    solo: bool,
 ) -> tuple[Run, dict[str, Array]]:
     """Return a sub-batch as a run in this process, and its inputs, which lie in no arena.
 
@@ -188,6 +198,9 @@ def direct(
         shapes: the sub-batch's, without texts.
         requests: the batch.
         layout: the graph's.
+        graph: see `Run`.
+        priority: likewise.
+        solo: likewise.
     """
     sent = _sent_alone(shapes.sub_batch, requests)
     inputs: dict[str, Array] = {}
@@ -200,7 +213,8 @@ def direct(
             inputs[item.name] = np.ascontiguousarray(given)
         else:
             inputs[item.name] = _written(shape, item, shapes.sub_batch, requests, layout)
-    return _order(shapes, requests, ((), ()), NO_SPILL), inputs
+    order = _order(shapes, requests, ((), ()), NO_SPILL, graph=graph, priority=priority, solo=solo)
+    return order, inputs
 
 
 def _sent_alone(sub_batch: SubBatch, requests: Sequence[Request]) -> Mapping[str, Array]:
@@ -222,18 +236,24 @@ def _written(
     return made
 
 
-def _order(
+def _order(  # noqa: PLR0913 - a run's fields
     shapes: SubBatchShapes,
     requests: Sequence[Request],
     placed: tuple[tuple[TensorRef, ...], tuple[TensorRef, ...]],
     spill: SpillRange,
+    *,
+    graph: int = 0,
+    priority: int = NORMAL,
+    solo: bool = False,
 ) -> Run:
     own = [requests[span.request] for span in shapes.sub_batch.spans]
     stateful = [request for request in own if request.slot >= 0]
     return Run(
         id=0,
-        graph=0,
+        graph=graph,
         arena=0,
+        priority=priority,
+        solo=solo,
         inputs=placed[0],
         outputs=placed[1],
         deadline_ns=deadline_of(shapes.sub_batch, requests),

@@ -21,12 +21,12 @@ from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import (
     CostModel,
     DynamicCosts,
+    KnownShapes,
     StaticCosts,
     bounded_costs,
     element_costs,
 )
 from ge_backend.shapes.buckets.grid import Bucket, largest_buckets
-from ge_backend.shapes.buckets.known_shapes import KnownShapes
 
 __all__ = [
     "added_costs",

@@ -18,15 +18,24 @@ from typing import Protocol
 import numpy as np
 
 from ge_backend.shapes.buckets.grid import Bucket, covers, label
-from ge_backend.shapes.buckets.known_shapes import KnownShapes
 from ge_backend.tensors import Shape
 
-__all__ = ["CostModel", "DynamicCosts", "StaticCosts", "bounded_costs", "element_costs"]
+__all__ = [
+    "MOST_SHAPES",
+    "CostModel",
+    "DynamicCosts",
+    "KnownShapes",
+    "StaticCosts",
+    "bounded_costs",
+    "element_costs",
+]
 
 # What a run costs beside its elements when nothing was measured, in elements.
 RUN_OVERHEAD_ELEMENTS = 64
 # Distinct sizes remembered per model; beyond that the memory starts afresh.
 REMEMBERED_SIZES = 4096
+# Far more than a grid has, so that rounding up costs next to nothing, and few enough for memory.
+MOST_SHAPES = 1024
 
 
 class CostModel(Protocol):
@@ -164,6 +173,53 @@ class StaticCosts(CostModel):
         return costs[::-1], buckets[::-1]
 
 
+class KnownShapes:
+    """The shapes that an engine which runs any has been given: each costs it memory for ever.
+
+    Never more than a number that a larger one covers.
+
+    Args:
+        most: how many.
+        least: the fewest rows and the smallest sizes that it takes; none for any.
+    """
+
+    def __init__(self, most: int = MOST_SHAPES, least: Shape = ()) -> None:
+        self._most = most
+        self._least = least
+        self._shapes: set[Bucket] = set()
+        self._rounded: dict[Bucket, Bucket] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._shapes)
+
+    def shape(self, wanted: Bucket) -> Bucket:
+        """Return the shape to run in: the one that is wanted, or a known one that covers it.
+
+        What none covers is larger than all there were, and runs as it is. Nothing is below `least`.
+        """
+        if self._least:
+            wanted = tuple(map(max, wanted, self._least))
+        if wanted in self._shapes:
+            return wanted
+        if len(self._shapes) >= self._most:
+            known = self._rounded.get(wanted) or self._covering(wanted)
+            if known is not None:
+                return known
+        self._shapes.add(wanted)
+        self._rounded.clear()
+        return wanted
+
+    def _covering(self, wanted: Bucket) -> Bucket | None:
+        covering = (shape for shape in self._shapes if covers(shape, wanted))
+        known = min(covering, key=math.prod, default=None)
+        if known is not None:
+            if len(self._rounded) >= self._most:
+                self._rounded.clear()
+            self._rounded[wanted] = known
+        return known
+
+
 @dataclass(slots=True)
 class DynamicCosts(CostModel):
     """For engines that run any shape: interpolated between measured points.
@@ -187,6 +243,7 @@ class DynamicCosts(CostModel):
     _rows: list[int] = field(init=False)
     _grid: list[list[int]] = field(init=False)
     _curves: list[tuple[list[int], list[float]]] = field(init=False)
+    _labels: dict[Bucket, str] = field(init=False)
     _by_sizes: dict[Shape, tuple[list[float], list[tuple[int, float]], bool, int]] = field(
         init=False, default_factory=dict
     )
@@ -197,6 +254,7 @@ class DynamicCosts(CostModel):
         self._rows = sorted({bucket[0] for bucket in self.table})
         self._grid = [sorted(set(values)) for values in zip(*self.table, strict=True)]
         self._curves = [self._curve(rows) for rows in self._rows]
+        self._labels = {bucket: label(bucket) for bucket in self.table}
 
     def covers(self, sizes: Shape) -> bool:
         """Whether the sizes are within what was measured."""
@@ -217,12 +275,13 @@ class DynamicCosts(CostModel):
 
     def label(self, bucket: Bucket) -> str:
         """Return the measured point at or above the shape, `8x64`: shapes themselves are many."""
-        return label(
-            tuple(
+        point = tuple(
+            [
                 values[min(bisect_left(values, size), len(values) - 1)]
                 for values, size in zip(self._grid, bucket, strict=True)
-            )
+            ]
         )
+        return self._labels.get(point) or label(point)  # no point of the table where it has holes
 
     def _look_up(self, sizes: Shape) -> tuple[list[float], list[tuple[int, float]], bool, int]:
         """Return costs at the measured rows and at the steps, whether measured, the most rows."""

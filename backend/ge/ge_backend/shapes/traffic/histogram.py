@@ -60,15 +60,19 @@ class SizeHistogram:
     def add(self, value: int, count: int = 1) -> None:
         """Count a value, from 0 to 2**31 - 1."""
         self.largest = max(self.largest, value)
-        self._count(value, count)
+        kept = rounded_up(value, self.digits) if self.digits < ALL_DIGITS else value
+        self._counts[kept] = self._counts.get(kept, 0) + count
+        while len(self._counts) > self.max_bins and self.digits > 1:
+            self._coarsen(min(self.digits, max(self._counts).bit_length()) - 1)
 
     def merge(self, other: SizeHistogram) -> None:
         """Add all that another histogram counted; as if its values had been added here."""
-        self.largest = max(self.largest, other.largest)
+        largest = max(self.largest, other.largest)
         if other.digits < self.digits:
             self._coarsen(other.digits)
         for value, count in other._counts.items():
-            self._count(value, count)
+            self.add(value, count)
+        self.largest = largest  # values that were rounded up may be above it
 
     def points(self) -> list[tuple[int, int]]:
         """Return (value, count) ascending; a value stands for itself and those just below it."""
@@ -77,12 +81,6 @@ class SizeHistogram:
             seen = min(value, self.largest)
             merged[seen] = merged.get(seen, 0) + count
         return list(merged.items())
-
-    def _count(self, value: int, count: int) -> None:
-        kept = rounded_up(value, self.digits)
-        self._counts[kept] = self._counts.get(kept, 0) + count
-        while len(self._counts) > self.max_bins and self.digits > 1:
-            self._coarsen(min(self.digits, max(self._counts).bit_length()) - 1)
 
     def _coarsen(self, digits: int) -> None:
         self.digits = digits
