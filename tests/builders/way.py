@@ -6,17 +6,23 @@ functions are named ones of this project, so neither lambdas nor comprehensions.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import ge_backend
 
-__all__ = ["Way", "walked"]
+__all__ = ["Walk", "Way", "walked"]
 
-PACKAGE = str(Path(ge_backend.__file__).resolve().parent)
+# Where the packages of a server lie, and what is shown of their files: each is looked up once.
+FOLDER = Path(ge_backend.__file__).resolve().parents[1]
+PACKAGES = ("ge_backend", "ge_text")
+_SHOWN: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -48,27 +54,58 @@ class Way:
         )
 
 
+class Walk:
+    """Looks at what actions enter.
+
+    Args:
+        but: names of threads that go their own way beside the actions.
+    """
+
+    def __init__(self, but: Collection[str] = ()) -> None:
+        self._but = but
+        self._walking = False
+        self._entered: dict[tuple[str, str], None] = {}
+        self._last: dict[int, str] = {}
+        self._calls = self._moves = 0
+
+    @contextlib.contextmanager
+    def seeing_threads(self) -> Iterator[None]:
+        """Look also at the threads that begin within, whenever an action is walked."""
+        threading.setprofile(self._note)
+        try:
+            yield
+        finally:
+            threading.setprofile(None)
+
+    def of(self, action: Callable[[], object]) -> Way:
+        """Run an action and return its way."""
+        self._entered, self._last, self._calls, self._moves = {}, {}, 0, 0
+        with self.seeing_threads():
+            self._walking = True
+            sys.setprofile(self._note)
+            try:
+                action()
+            finally:
+                sys.setprofile(None)
+                self._walking = False
+        return Way(tuple(self._entered), self._calls, self._moves, len(self._last))
+
+    def _note(self, frame: FrameType, event: str, _: Any) -> None:
+        if not self._walking or event != "call" or frame.f_code.co_name[0] == "<":
+            return
+        path = frame.f_code.co_filename
+        if path not in _SHOWN:
+            file = path.removeprefix(f"{FOLDER}/")
+            _SHOWN[path] = file if file.partition("/")[0] in PACKAGES else ""
+        file, thread = _SHOWN[path], threading.current_thread()
+        if not file or thread.name in self._but:
+            return
+        self._entered.setdefault((file, frame.f_code.co_name))
+        self._calls += 1
+        self._moves += self._last.get(thread.ident or 0) not in (None, file)
+        self._last[thread.ident or 0] = file
+
+
 def walked(action: Callable[[], object]) -> Way:
     """Run an action and return its way; threads that ran before it are not looked at."""
-    entered: dict[tuple[str, str], None] = {}
-    last: dict[int, str] = {}
-    counts = {"calls": 0, "moves": 0}
-
-    def note(frame, event, _):
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(PACKAGE) or code.co_name[0] == "<":
-            return
-        file, thread = code.co_filename[len(PACKAGE) + 1 :], threading.get_ident()
-        entered.setdefault((file, code.co_name))
-        counts["calls"] += 1
-        counts["moves"] += last.get(thread) not in (None, file)
-        last[thread] = file
-
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    return Way(tuple(entered), counts["calls"], counts["moves"], len(last))
+    return Walk().of(action)
