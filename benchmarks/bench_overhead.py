@@ -31,8 +31,8 @@ from ge_tools.watch.scrape import scrape
 __all__ = ["PARTS", "SYSTEMS", "main", "parts_us", "write_repository"]
 
 MIX = "lognormal"
-# The backend publishes its metrics four times a second.
-PUBLISHED_S = 0.4
+# The backend publishes its metrics every two seconds, where nothing was new before.
+PUBLISHED_S = 2.5
 RIVAL = "nothing"
 # Our parameters by model.
 OURS: Mapping[str, Mapping[str, str]] = {"ge": {}, "ge_inline": {"executor": "inline"}}

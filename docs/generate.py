@@ -69,7 +69,8 @@ From `backend/ge/ge_backend/model/config/engine_table.py`.
 METRICS_HEAD = """\
 # Metrics
 
-On the host's own endpoint (`http://…:8002/metrics` by default), four times a second.
+On the host's own endpoint (`http://…:8002/metrics` by default), four times a second; idle, every
+two seconds.
 Every series has the labels `model`, `version` and `device`; further ones are listed. `device` is
 what the model runs on, `npu:0,npu:1` for several; where it is listed again, it is one of them.
 Instances of one model add into one series, but for what has the label `model_instance`: sum over

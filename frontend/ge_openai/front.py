@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from operator import itemgetter
+from types import FrameType
 from typing import final
 
 import h11
@@ -24,6 +25,7 @@ __all__ = ["OpenAIFront"]
 
 START_TIMEOUT_S = 10.0
 POLL_S = 0.01
+DATE_S = 1.0
 # As many as uvicorn asks for.
 BACKLOG = 2048
 # For a head, and between two parts of a body; what a client's way takes is far less.
@@ -52,7 +54,7 @@ class OpenAIFront:
         self._socket = _listener(options.host, options.port)
         address = host_port(reached_at(options.host), self._socket.getsockname()[1])
         self.url = f"http://{address}"
-        self._server = uvicorn.Server(
+        self._server = _Server(
             uvicorn.Config(
                 make_app(options),
                 # httptools leaves a request whose head offers HTTP/2, as that of a JDK's HttpClient
@@ -84,8 +86,36 @@ class OpenAIFront:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
+        self._server.end()
         self._thread.join()
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc] # seen without types
+    """uvicorn's, which by itself looks ten times a second whether it is to end.
+
+    This one is woken for that; once a second it writes the date of its answers.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), DATE_S)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self.end()
+
+    def end(self) -> None:
+        """Serve no more; from any thread, and in a signal handler."""
+        self.should_exit = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._ending.set)
 
 
 class _Connection(H11Protocol):  # type: ignore[misc] # seen without types

@@ -1,6 +1,7 @@
 """The port of the API; tests/server/test_openai.py has what is served there."""
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -226,3 +227,44 @@ def test_descriptors_do_not_run_out(opened):
         finally:
             process.terminate()
         assert process.communicate()[1] == b""
+
+
+def test_an_idle_front_hardly_wakes_up_and_ends_at_once(monkeypatch):
+    """The library by itself looks ten times a second whether it is to end."""
+    monkeypatch.setattr(front_module, "DATE_S", 600.0)
+    ticks = []
+    real = front_module._Server.on_tick
+
+    async def tick(server, counter):
+        ticks.append(counter)
+        return await real(server, counter)
+
+    monkeypatch.setattr(front_module._Server, "on_tick", tick)
+    with OpenAIFront(FrontOptions(url="", host="127.0.0.1", port=0)):
+        assert comes_true(lambda: len(ticks) == 1)
+        time.sleep(0.5)
+        assert len(ticks) == 1
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 60
+
+
+def test_a_signal_ends_a_front_that_is_idle():
+    """As of `ge-backend openai`, which has the main thread."""
+    code = (
+        "from ge_openai import front; from ge_openai.options import FrontOptions\n"
+        "front.DATE_S = 600.0\n"
+        "one = front.OpenAIFront(FrontOptions(url='', host='127.0.0.1', port=0))\n"
+        "print(one.url, flush=True)\n"
+        "one.run()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        host, _, port = process.stdout.readline().strip().removeprefix("http://").rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as asking:
+            asking.sendall(PAGE)
+            assert asking.recv(4).startswith(b"HTTP")
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    finally:
+        process.kill()
+        process.communicate()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -440,3 +441,19 @@ def test_what_ends_with_its_server_hands_no_file_on():
     told = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60)
     assert "/dev/zero" not in told
     assert "pipe:" in told
+
+
+def test_an_executor_that_is_asked_nothing_hardly_wakes_up(machine, source):
+    """It accepts, beats and looks at its memory about once a second each; five times that before."""
+    session = machine.session(source)
+    assert sums(run_values(session, 1)) == [3]
+    time.sleep(2)
+    before = wake_ups(machine.pid())
+    time.sleep(5)
+    assert wake_ups(machine.pid()) - before <= 20
+
+
+def wake_ups(pid):
+    """Return how often a process's threads have waited for something so far."""
+    texts = [task.joinpath("status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for text in texts)

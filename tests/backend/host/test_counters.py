@@ -103,6 +103,19 @@ def test_a_gauge_that_stays_is_not_set_at_each_look(pb_utils):
     assert told(pb_utils, "ge_text_running") == [7.0, 8.0, 7.0]
 
 
+def test_where_something_is_new_the_next_look_is_soon(pb_utils):
+    """Gauges are read at each, and mostly stay as they are."""
+    recorder = Recorder()
+    counters = opened(recorder, lambda: recorder.set("ge_device_up", 1.0, device="npu:1"))
+    counters.close()
+    looks = [counters._publish(), counters._publish()]
+    recorder.add("ge_requests_total")
+    looks += [counters._publish(), counters._publish()]
+    recorder.set("ge_text_running", 7.0)
+    looks += [counters._publish(), counters._publish()]
+    assert looks == [False, False, True, False, True, False]
+
+
 def test_a_gauge_is_told_anew_now_and_then(pb_utils, monkeypatch):
     """A stub that ends takes back what its successor has told by the same labels."""
     from ge_backend.host import counters as module
@@ -117,3 +130,7 @@ def test_a_gauge_is_told_anew_now_and_then(pb_utils, monkeypatch):
         counters._publish()
     assert told(pb_utils, "ge_text_running")[-3:] == [7.0] * 3
     assert told(pb_utils, "ge_buckets") == [2.0]  # what a load has found nobody takes back
+    monkeypatch.setattr(module, "YOUNG_S", 0.0)
+    before = len(told(pb_utils, "ge_text_running"))
+    counters._publish()
+    assert len(told(pb_utils, "ge_text_running")) == before  # later it is told more seldom

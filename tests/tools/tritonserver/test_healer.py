@@ -1,7 +1,10 @@
 """A model that has lost a stub is loaded anew, once, and its leftovers go."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -27,6 +30,7 @@ class Rig:
         for module in (healer_module, health):
             monkeypatch.setattr(module, "stubs_of", lambda server: list(self.living))
         monkeypatch.setattr(healer_module, "PERIOD_S", 0.05)
+        monkeypatch.setattr(healer_module, "CALM", 10**9)
         monkeypatch.setattr(healer_module, "FIRST_PAUSE_S", 0.01)
         monkeypatch.setattr(healer_module, "LONGEST_PAUSE_S", 0.02)
         monkeypatch.setattr(healer_module, "SHARED_MEMORY", self.memory)
@@ -69,6 +73,41 @@ def test_models_that_have_had_stubs_are_known(rig):
     looks(rig)
     rig.living = []
     assert rig.healer.stubbed() == {"m"}
+
+
+def test_a_server_that_stays_well_is_not_asked_any_more(rig, monkeypatch):
+    """Until a stub ends or another starts, and seldom without."""
+    monkeypatch.setattr(healer_module, "CALM", 2)
+    monkeypatch.setattr(healer_module, "REST", 10**9)
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        rig.living = [Stub(pid=child.pid, models=("m",), region="r1")]
+        changed = []
+        real = rig.healer._changes.any
+        monkeypatch.setattr(
+            rig.healer._changes, "any", lambda: changed.append(real()) or changed[-1]
+        )
+        assert comes_true(lambda: len(changed) > 10 and not any(changed[-8:]))
+        before = len(rig.http.asked)
+        looked = len(changed)
+        assert comes_true(lambda: len(changed) >= looked + 10)
+        assert len(rig.http.asked) == before
+        child.kill()
+        rig.living = []
+        assert comes_true(lambda: rig.asked("load") >= 1)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_server_that_stays_well_is_looked_at_now_and_then(rig, monkeypatch):
+    """What nothing has told of is found all the same."""
+    monkeypatch.setattr(healer_module, "CALM", 2)
+    monkeypatch.setattr(healer_module, "REST", 5)
+    rig.living = [Stub(pid=os.getpid(), models=("m",), region="r1")]
+    looks(rig, 12)
+    rig.living = []
+    assert comes_true(lambda: rig.asked("load") >= 1)
 
 
 def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):

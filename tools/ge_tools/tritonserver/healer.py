@@ -22,12 +22,16 @@ from ge_backend.executor.process.host_processes import Stub, stubs_of
 from ge_tools.tritonserver.api import LoadRequest, ServerApi
 from ge_tools.tritonserver.directory import SHARED_MEMORY
 from ge_tools.tritonserver.health import Ailment, ailments
+from ge_tools.tritonserver.stub_changes import StubChanges
 
 __all__ = ["Healer", "next_pause_s"]
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
+# After the first number of looks that find all well it rests until stubs come or go: a look
+# takes 6 ms. At the latest it looks again after the second number of periods.
+CALM, REST = 10, 60
 # For what the instances of a replaced model still have to answer.
 GRACE_S = 10.0
 # Between tries to load a model, each twice as long as the one before.
@@ -64,6 +68,7 @@ class _Recovery:
 class Healer:
     """A thread that looks after a server's stubs.
 
+    It looks once a second, and where all has been well for a while only when a stub ends or starts.
     A model is only loaded anew when two looks in a row find it so: one may fall into a load. Where
     that fails it is tried again with growing pauses, until it is ready or somebody else has loaded
     or unloaded it.
@@ -87,6 +92,8 @@ class Healer:
         self._tries = 0
         self._may_load = True
         self._told: set[Ailment] = set()  # of those that cannot be healed
+        self._before: set[Ailment] = set()  # as the last look found them
+        self._changes = StubChanges(SHARED_MEMORY, f"{run.parent.name}_")
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="healer", daemon=True)
         self._thread.start()
@@ -100,22 +107,34 @@ class Healer:
         self._stop.set()
 
     def _watch(self) -> None:
-        before: set[Ailment] = set()
-        while not self._stop.wait(PERIOD_S):
-            try:
-                self._end_replaced()
-                self._see(stubs_of(self._server))
-                found = set(ailments(self._api, self._server))
-                for ailment in found & before:
-                    self._heal(ailment)
-                    self._forget()
-                self._load_the_missing({ailment.model for ailment in found})
-                self._told &= found
-                before = found
-            except ServerError as error:  # it starts, ends, or refuses
-                log.debug("the server's models cannot be looked after: %s", error)
-            except Exception:
-                log.exception("looking after the server's stubs failed in an unforeseen way")
+        with contextlib.closing(self._changes):
+            calm = 0
+            while not self._stop.wait(PERIOD_S):
+                calm = 0 if self._changes.any() else calm + 1
+                if (calm <= CALM or calm % REST == 0) and not self._look():
+                    calm = 0
+
+    def _look(self) -> bool:
+        """Heal what is to be healed; return whether all is well."""
+        try:
+            self._end_replaced()
+            stubs = stubs_of(self._server)
+            self._see(stubs)
+            self._changes.follow([stub.pid for stub in stubs])
+            found = set(ailments(self._api, self._server))
+            for ailment in found & self._before:
+                self._heal(ailment)
+                self._forget()
+            self._load_the_missing({ailment.model for ailment in found})
+            self._told &= found
+            self._before = found
+        except ServerError as error:  # it starts, ends, or refuses
+            log.debug("the server's models cannot be looked after: %s", error)
+            return False
+        except Exception:
+            log.exception("looking after the server's stubs failed in an unforeseen way")
+            return False
+        return not (found or self._recoveries or self._replaced)
 
     def _see(self, stubs: Iterable[Stub]) -> None:
         for stub in stubs:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import final
 
 from ge_backend.errors import ServerError
+from ge_backend.executor.process.server_process import wait_for_end
 from ge_openai.address import host_port
 from ge_tools.tritonserver import parent_death
 from ge_tools.tritonserver.abilities import Abilities
@@ -29,6 +30,7 @@ __all__ = ["TritonServer"]
 # No process of a server is seen this many times in a row before it counts as gone with its family.
 SEEN_GONE = 3
 POLL_S = 0.05
+LOOK_S = 1.0
 # Beyond the exit timeout: unloading takes a second per model, and executors notice within one.
 GRACE_S = 10.0
 FAMILY_GRACE_S = 5.0
@@ -153,10 +155,10 @@ class TritonServer:
         that what it still waits for will not come.
         """
         # It looks now and then: the kernel may give a signal to another thread, and what handles
-        # it, which runs in the main one, would wait for the server as well.
+        # it, which runs in the main one, would wait for the server as well. An end is seen at once.
         process = self._running()
         while process.poll() is None and not self._stopping:
-            time.sleep(POLL_S)
+            wait_for_end(process.pid, LOOK_S)
         code = self._end(process, in_vain)
         return 128 - code if code < 0 else code
 

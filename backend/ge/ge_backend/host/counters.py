@@ -19,15 +19,20 @@ __all__ = ["Counters", "begin_at_zero"]
 log = logging.getLogger(__name__)
 
 PERIOD_S = 0.25
+IDLE_S = 2.0
 # The host keeps one series for all stubs that use its labels. So one that ends while another has
-# taken its place, as at each reload, takes back what is true of the other.
-TELL_ANEW_S = 2.5
+# taken its place, as at each reload, takes back what is true of the other: within a minute of its
+# start, mostly. Each gauge is a message to the host.
+TELL_ANEW_S, SELDOM_S = 2.5, 20.0
+YOUNG_S = 60.0
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Counters:
     """A thread that hands what was recorded to the host, four times a second.
+
+    Where nothing is new it looks more seldom.
 
     All metric calls of the stub happen in this one thread: from several threads at once they crash
     the server (a shared record is rewritten while the GIL is released; seen on 2.51 with the
@@ -61,7 +66,7 @@ class Counters:
         self._families: dict[str, Any] = {}
         self._series: dict[Key, Any] = {}
         self._told: dict[Key, float] = {}
-        self._told_anew_s = time.monotonic()
+        self._begun_s = self._told_anew_s = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._publish_until_stopped, name="metrics")
         self._thread.daemon = True
@@ -74,16 +79,20 @@ class Counters:
 
     def _publish_until_stopped(self) -> None:
         try:
-            while not self._stop.wait(PERIOD_S):
-                self._publish()
+            pause_s = PERIOD_S
+            while not self._stop.wait(pause_s):
+                pause_s = PERIOD_S if self._publish() else IDLE_S
             self._publish()
             self._take_back()
         except pb_utils.TritonModelException as error:
             log.warning("metrics are off: %s", error)  # --allow-metrics=false
 
-    def _publish(self) -> None:
+    def _publish(self) -> bool:
+        """Tell the host what is new; return whether anything was."""
         self._sample()
-        for (name, labels), value in self._recorder.drain().items():
+        values, observed = self._recorder.drain(), self._recorder.drain_observations()
+        news = bool(observed)
+        for (name, labels), value in values.items():
             series = self._series.get((name, labels))
             if series is None:
                 series = self._series[name, labels] = _undying(
@@ -91,15 +100,20 @@ class Counters:
                 )
             if METRICS[name].kind is Kind.COUNTER:
                 series.increment(value)
+                news = True
             elif self._told.get((name, labels)) != value:  # most stay as they were
                 series.set(value)
                 self._told[name, labels] = value
-        for name, value in self._recorder.drain_observations():
+                news = True
+        for name, value in observed:
             self._histogram(name).observe(value)
-        if time.monotonic() >= self._told_anew_s + TELL_ANEW_S:
-            self._told_anew_s = time.monotonic()
+        now = time.monotonic()
+        every_s = TELL_ANEW_S if now < self._begun_s + YOUNG_S else SELDOM_S
+        if now >= self._told_anew_s + every_s:
+            self._told_anew_s = now
             for key in self._gauges():
                 self._series[key].set(self._told[key])
+        return news
 
     def _take_back(self) -> None:
         """End what describes the present: the host's series outlive this instance."""

@@ -128,6 +128,33 @@ def test_a_process_that_beats_is_left_alone(process, monkeypatch):
     page.close()
 
 
+@pytest.mark.parametrize(("holds_s", "most"), [(0.0, 10**9), (600.0, 4)])
+def test_a_page_that_is_good_for_a_while_is_not_looked_at_before(
+    process, monkeypatch, holds_s, most
+):
+    """As of an idle executor; but not for longer than `LONGEST_S`, whatever the page says."""
+    monkeypatch.setattr(watch, "PERIOD_S", 0.02)
+    monkeypatch.setattr(watch, "LONGEST_S", 0.3)
+    page = Outstanding()
+    page.beat(holds_s)
+    looks = []
+
+    class Looked(OutstandingView):
+        @property
+        def beat_ns(self):
+            looks.append(1)
+            return super().beat_ns
+
+    looking = Watch(process.pid)
+    looking.follow(Looked(page.descriptor))
+    time.sleep(0.75)
+    assert 2 <= len(looks) <= most
+    if not holds_s:
+        assert comes_true(lambda: len(looks) >= 20)
+    looking.close()
+    page.close()
+
+
 def test_a_process_may_run_where_nobody_can_look(process):
     """Without a free descriptor; memory that it may write to is not given to another."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -185,3 +212,4 @@ def test_time_in_which_nobody_looked_does_not_count():
     assert silence.seconds(1000 * second + 250_000_000, 1000 * second + 150_000_000) == 0.1
     late = [silence.seconds(1000 * second + n * second // 4, 1000 * second) for n in (2, 3, 4)]
     assert late == [0.35, 0.6, 0.85]
+    assert silence.seconds(1001 * second, 1002 * second) == 0.0  # it is idle until then

@@ -52,6 +52,14 @@ def test_waiting_lasts_as_long_as_the_process(way, child):
     assert not thread.is_alive()
 
 
+def test_waiting_may_have_an_end_of_its_own(way, child):
+    """Whoever waits asks then what has become of the process."""
+    begin = time.monotonic()
+    wait_for_end(child.pid, 0.2)
+    assert time.monotonic() - begin >= 0.2
+    assert child.poll() is None
+
+
 def test_a_zombie_has_ended(way, child):
     """A killed process that nobody has reaped yet counts as ended."""
     child.kill()

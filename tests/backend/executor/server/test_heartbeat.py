@@ -8,6 +8,7 @@ import pytest
 from builders.null_models import comes_true
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.executor.protocol.outstanding import Outstanding, OutstandingView
+from ge_backend.executor.server import heartbeat
 from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.queue import Job
@@ -19,10 +20,9 @@ def rig():
     page, lanes = Outstanding(), Lanes(1, Pool(0))
     faults, beats = [], []
 
-    def start(run_timeout_s):
-        beats.append(
-            Heartbeat(page, lanes, run_timeout_s=run_timeout_s, on_fault=lambda: faults.append(1))
-        )
+    def start(run_timeout_s, show=lambda: None, **changes):
+        told = {"run_timeout_s": run_timeout_s, "on_fault": lambda: faults.append(1), **changes}
+        beats.append(Heartbeat(page, lanes, show, **told))
         return page, lanes, faults
 
     yield start
@@ -47,6 +47,34 @@ def test_it_beats_while_lanes_are_busy(rig):
     assert begun_ns <= first <= time.monotonic_ns()
     assert comes_true(lambda: view.beat_ns > first)
     assert faults == []
+    released.set()
+
+
+def test_while_lanes_are_idle_it_beats_seldom_and_says_so(rig, monkeypatch):
+    """No stub needs to look before the next beat; with a run it is often again."""
+    monkeypatch.setattr(heartbeat, "PERIOD_S", 0.02)
+    beats = []
+    page, lanes, _ = rig(0, lambda: beats.append(time.monotonic_ns()), idle_s=0.5)
+    view = OutstandingView(page.descriptor)
+    assert comes_true(lambda: len(beats) == 4)
+    assert beats[3] - beats[1] >= 2 * 0.5e9
+    assert view.beat_ns >= beats[3] or comes_true(lambda: view.beat_ns >= beats[3])
+    assert comes_true(lambda: view.beat_ns >= beats[-1] + 0.48e9)
+    released = threading.Event()
+    lanes.submit(job(released))
+    busy = len(beats)
+    assert comes_true(lambda: len(beats) >= busy + 10)
+    assert view.beat_ns <= time.monotonic_ns()
+    released.set()
+
+
+def test_a_short_limit_of_runs_is_kept_by_an_idle_executor_too(rig):
+    """A run that begins while the thread sleeps is seen in time."""
+    _, lanes, faults = rig(0.4, idle_s=3600.0)
+    time.sleep(0.3)  # it has found all idle, and sleeps
+    released = threading.Event()
+    lanes.submit(job(released))
+    assert comes_true(lambda: faults == [1])
     released.set()
 
 

@@ -2,7 +2,8 @@
 
 Whoever waits for a dead executor finds out at once, because its connections break; for one that is
 stopped, or waits for itself, they would wait for ever. It beats several times a second, whatever
-runs take. One that does not is hung if it is stopped, or if it uses no processor either: a library
+runs take, and once a second while it is idle, which its page says. One that does not is hung if it
+is stopped, or if it uses no processor either: a library
 that loads a large model may keep every Python thread from running for a while. One that starts
 does not beat yet: the same is asked of it, with more patience. Time in which this process did not
 run itself does not count: a container that is paused stops both.
@@ -26,6 +27,8 @@ __all__ = ["SILENT_S", "STARTING_IDLE_S", "Silence", "Watch", "is_hung", "still_
 log = logging.getLogger(__name__)
 
 PERIOD_S = 0.25
+# At most, where the executor is idle and says that it will not beat for a while.
+LONGEST_S = 1.5
 # Between two looks, at most so much time counts.
 MOST_COUNTED_NS = 500_000_000
 # One that beats is well, and proc(5) is not read: that would be most of what an idle stub does.
@@ -95,9 +98,12 @@ class Watch:
     def _look(self) -> None:
         silence = Silence(self._since_ns)
         with contextlib.closing(self._process) as process:
-            while not self._stop.wait(PERIOD_S):
+            pause_s = PERIOD_S
+            while not self._stop.wait(pause_s):
                 beat_ns = self._since_ns if self._beats is None else self._beats.beat_ns
-                silent_s = silence.seconds(time.monotonic_ns(), beat_ns)
+                now_ns = time.monotonic_ns()
+                pause_s = min(PERIOD_S + max(0, beat_ns - now_ns) / 1e9, LONGEST_S)
+                silent_s = silence.seconds(now_ns, beat_ns)
                 if silent_s < QUIET_S:
                     continue
                 state = process.look()
@@ -132,9 +138,9 @@ class Silence:
     _silent_ns: int = 0
 
     def seconds(self, now_ns: int, beat_ns: int) -> float:
-        """Return it; asked every `PERIOD_S`, with when the other one was alive last."""
+        """Return it; asked again and again, with when the other one was, or will be, alive."""
         self._silent_ns += min(now_ns - self.looked_ns, MOST_COUNTED_NS)
-        self._silent_ns = min(self._silent_ns, now_ns - beat_ns)
+        self._silent_ns = max(0, min(self._silent_ns, now_ns - beat_ns))
         self.looked_ns = now_ns
         return self._silent_ns / 1e9
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
@@ -28,22 +29,22 @@ def name_of(pid: int) -> str:
     return f"{pid}-{space:x}"
 
 
-def wait_for_end(pid: int) -> None:
-    """Return when the process has ended, or is a zombie; at once if there is none."""
+def wait_for_end(pid: int, timeout_s: float | None = None) -> None:
+    """Return when the process has ended, or is a zombie, or after that time; at once for none."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
         return
     except (OSError, AttributeError):  # a kernel before 5.3 or a sandbox has no pidfd_open
-        _poll_for_end(pid)
+        _poll_for_end(pid, math.inf if timeout_s is None else timeout_s)
         return
     try:
-        select.select([descriptor], [], [])
+        select.select([descriptor], [], [], timeout_s)
     finally:
         os.close(descriptor)
 
 
-def _poll_for_end(pid: int) -> None:
-    birth = birth_of(pid)
-    while birth and birth_of(pid) == birth:
+def _poll_for_end(pid: int, timeout_s: float) -> None:
+    birth, end = birth_of(pid), time.monotonic() + timeout_s
+    while birth and birth_of(pid) == birth and time.monotonic() < end:
         time.sleep(POLL_S)

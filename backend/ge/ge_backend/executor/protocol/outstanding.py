@@ -77,9 +77,9 @@ class Outstanding:
         for index, value in enumerate(astuple(sample), start=POOL_CELLS.start):
             self._cells[index] = value
 
-    def beat(self) -> None:
-        """Let the stubs see that this process is alive."""
-        self._cells[BEAT_CELL] = time.monotonic_ns()
+    def beat(self, holds_s: float = 0.0) -> None:
+        """Let the stubs see that this process is alive; they need not look before that is over."""
+        self._cells[BEAT_CELL] = time.monotonic_ns() + int(holds_s * 1e9)
 
     def show_health(self, health: Health) -> None:
         """Let the stubs see how the device is."""
@@ -131,7 +131,7 @@ class OutstandingView:
 
     @property
     def beat_ns(self) -> int:
-        """When the executor was last seen alive, CLOCK_MONOTONIC."""
+        """When the executor was last alive, CLOCK_MONOTONIC; idle, until when it need not beat."""
         return self._cells[BEAT_CELL]
 
     @property

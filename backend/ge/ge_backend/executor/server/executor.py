@@ -18,6 +18,7 @@ from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
 from ge_backend.executor.server.device_tensors import DeviceTensorStores
 from ge_backend.executor.server.graph_cache import GraphCache
+from ge_backend.executor.server.heartbeat import IDLE_S as BEAT_S
 from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.memory import MemoryLimit, own_bytes
@@ -31,8 +32,10 @@ __all__ = ["Executor"]
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
+IDLE_S = 1.0  # where stubs are there and nothing runs
+UNSEEN_S = 5.0  # between two beats of an idle one that is inside its stub, which looks at none
 HEALTH_S = 5.0  # between two questions how the device is
-MEMORY_S = 1.0  # between two looks at the memory
+MEMORY_S, IDLE_MEMORY_S = 1.0, 5.0  # between two looks at the memory
 # For the runs that have begun, when the executor is to be replaced.
 DRAIN_S = 30.0
 
@@ -72,7 +75,9 @@ class Executor:
         self._heartbeat = Heartbeat(
             self.outstanding,
             self.lanes,
+            self._show,
             run_timeout_s=run_timeout_s,
+            idle_s=BEAT_S if on_hang is None else UNSEEN_S,
             on_fault=on_hang or on_fault,
         )
         self.timeline = Timeline()
@@ -86,6 +91,7 @@ class Executor:
         self._end: Callable[[], None] = lambda: None
         self._measured_at = -MEMORY_S
         self._handlers: set[StubHandler] = set()
+        self._left_at = 0.0
         self._left = threading.Event()  # the last connection has
         self._lock = threading.Lock()
 
@@ -110,19 +116,19 @@ class Executor:
         Returns with the listener still open, so that the caller can take a last look at it under
         the lock that guards its address.
         """
-        idle_since = time.monotonic()
+        begun_at = time.monotonic()
         while True:
-            readable, _, _ = select.select([listener], [], [], POLL_S)
+            readable, _, _ = select.select([listener], [], [], self._pause_s())
             if readable:
                 self.accept_from(listener)
             self.services.close_idle()
             self.graph_cache.close_idle()
-            self._show()
+            self._ask_health()
             self._look_at_memory()
-            now = time.monotonic()
             if self.num_connections:
-                idle_since = now
-            elif self._to_end or now - idle_since > self._linger_s:
+                continue
+            lonely_s = time.monotonic() - max(begun_at, self._left_at)
+            if self._to_end or lonely_s > self._linger_s:
                 return
 
     def accept_from(self, listener: socket.socket) -> None:
@@ -168,6 +174,7 @@ class Executor:
         with self._lock:
             self._handlers.discard(handler)
             if not self._handlers:
+                self._left_at = time.monotonic()
                 self._left.set()
 
     @property
@@ -206,8 +213,8 @@ class Executor:
     def join(self) -> None:
         """Wait until the last connection has left."""
         while self.num_connections:
-            self._show()
-            self._left.wait(POLL_S)
+            self._ask_health()
+            self._left.wait(HEALTH_S if isinstance(self.device, Monitored) else None)
 
     def close(self) -> None:
         """Finish the queued runs, free every graph nobody holds, and give the device back."""
@@ -218,12 +225,19 @@ class Executor:
         self._heartbeat.close()
         self.outstanding.close()
 
-    def _show(self) -> None:
-        """Let the stubs see how the pool and the device are, for their metrics."""
+    def _pause_s(self) -> float:
+        """Return when to look next: soon where there is something to see, or nobody to stay for."""
+        return IDLE_S if self.num_connections and not len(self.lanes) else POLL_S
+
+    def _ask_health(self) -> None:
+        """Let the stubs see how the device is, for their metrics."""
         now = time.monotonic()
         if isinstance(self.device, Monitored) and now - self._asked_at > HEALTH_S:
             self._asked_at = now
             self.outstanding.show_health(self.device.health())
+
+    def _show(self) -> None:
+        """Let the stubs see how the pool is, for their metrics."""
         figures = self.pool.figures()
         self.outstanding.show(
             PoolSample(
@@ -237,7 +251,7 @@ class Executor:
 
     def _look_at_memory(self) -> None:
         now = time.monotonic()
-        if now - self._measured_at < MEMORY_S:
+        if now - self._measured_at < (MEMORY_S if len(self.lanes) else IDLE_MEMORY_S):
             return
         self._measured_at, nbytes = now, own_bytes()
         self.outstanding.show_memory(nbytes)

@@ -36,6 +36,7 @@ __all__ = ["Learner"]
 
 log = logging.getLogger(__name__)
 
+# How often, where new buckets may be wanted.
 LOOK_EVERY_S = 0.5
 # Traffic is written this often; at most so much of it is lost if the stub is killed.
 KEEP_EVERY_S = 10.0
@@ -104,13 +105,15 @@ class Learner:
     def _work(self) -> None:
         kept = looked = measure_at = time.monotonic()
         pauses = iter(MEASURE_AGAIN_S)
+        changes = self._config.overflow == "extend" or self._config.learn == "serve"
+        look_every_s = LOOK_EVERY_S if changes and not self._fixed else KEEP_EVERY_S
         while True:
             if self._estimated and time.monotonic() >= measure_at:
                 failed = self._attempt(self._measure, "costs are not measured")
                 # An executor that was lost over a bucket serves others too, and would be again.
                 pause = math.inf if isinstance(failed, ExecutorLost) else next(pauses, math.inf)
                 measure_at = time.monotonic() + pause
-            if self._stop.wait(LOOK_EVERY_S):
+            if self._stop.wait(look_every_s):
                 return
             now = time.monotonic()
             missed = self._pipeline.traffic.take_missed()
