@@ -7,6 +7,7 @@ normalisation in training mode: their rows belong together.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -115,6 +116,8 @@ class _Rows:
         real = any(spec.dtype.numpy.kind == "f" for spec in self._lengths.inputs)
         for scale in DRAWS if real else DRAWS[:1]:
             yield self._trial.values(shapes, scale=scale)
+        if self._trial.has_large_indices:
+            yield self._trial.values(shapes, small_indices=True)
 
     def _beside(self, samples: Sequence[Sample]) -> Iterator[dict[str, Array]]:
         """Yield samples of one size together, filled up to `ROWS` with made-up rows."""
@@ -132,33 +135,38 @@ class _Rows:
     def _differs(self, values: Mapping[str, Array]) -> tuple[float, str]:
         """Return how much rows differ beside each other, and a text, "" where they do not.
 
+        A row that runs beside others and is refused alone differs, however much.
+
         Raises:
             Untestable: the graph does not run so, or answers one input in several ways.
         """
         together = self._stepped(values)
+        if together is None:
+            raise Untestable(f"the graph does not run with {ROWS} rows")
         off, text = 0.0, ""
         for row in range(ROWS):
             one = self._stepped(row_of(values, self._inputs, row))
+            if one is None:
+                return math.inf, "a row that runs beside others does not run alone"
             beside = row_of(together, self._outputs, row)
             found = apart(one, beside, self._looked_at, self._tolerance)
             off, text = max(off, found[0]), text or found[1]
-        if text:
-            again, _ = apart(together, self._stepped(values), self._looked_at, self._tolerance)
+        if text and (same := self._stepped(values)) is not None:
+            again, _ = apart(together, same, self._looked_at, self._tolerance)
             if again > self._tolerance and off < AGAIN * again:
                 raise Untestable("it answers one input in several ways")
         return off, text
 
-    def _stepped(self, values: Mapping[str, Array]) -> dict[str, Array]:
+    def _stepped(self, values: Mapping[str, Array]) -> dict[str, Array] | None:
         """Return the last step's outputs; each begins with the states of the one before.
 
-        Raises:
-            Untestable: the graph refuses one.
+        None where the graph refuses one.
         """
         given, outputs = dict(values), dict[str, Array]()
         for _ in range(STEPS if self._states else 1):
             answer = self._trial.run_on(given)
             if answer is None:
-                raise Untestable("the graph does not run with one row")
+                return None
             outputs = answer
             new = {s.input: outputs[s.output] for s in self._states if s.output in outputs}
             given |= new

@@ -58,14 +58,28 @@ class Trial:
             if blank.whole
         }
 
+    @property
+    def has_large_indices(self) -> bool:
+        """Whether a whole number that clients choose may be too large for what it points into.
+
+        ONNX Runtime refuses such a run; OpenVINO answers it with zeros, or anything.
+        """
+        return any(bound > LEAST_BOUND for bound in self.bounds.values())
+
     def values(
-        self, shapes: Mapping[str, Shape], seed: int = 0, scale: float = 1.0
+        self,
+        shapes: Mapping[str, Shape],
+        seed: int = 0,
+        scale: float = 1.0,
+        *,
+        small_indices: bool = False,
     ) -> dict[str, Array]:
         """Return a value for each input, of these shapes; the same ones at every call.
 
-        Real numbers are multiplied by `scale`.
+        Real numbers are multiplied by `scale`. Small indices are within whatever has two rows.
         """
-        values = filled_in(self._blanks(shapes), self.bounds, seed)
+        bounds = dict.fromkeys(self.bounds, LEAST_BOUND) if small_indices else self.bounds
+        values = filled_in(self._blanks(shapes), bounds, seed)
         if scale != 1:
             for name, array in values.items():
                 if array.dtype.kind == "f":
