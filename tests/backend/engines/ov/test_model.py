@@ -123,6 +123,22 @@ def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
         signature_of(read_model(path), path)
 
 
+def test_a_count_of_64_bits_is_no_reason_to_refuse(tmp_path):
+    """OpenVINO reads an ArgMax with one; what it finds is what ONNX says."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns"])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, ["rows"])
+    node = helper.make_node("ArgMax", ["x"], ["y"], axis=1, keepdims=0)
+    graph = helper.make_graph([node], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    read = read_model(path)
+    assert signature_of(read, path).outputs[0].dtype.name == "INT64"
+    rows = np.random.default_rng(0).standard_normal((9, 40)).astype(np.float32)
+    found = openvino.compile_model(read, "CPU")(rows)[0]
+    assert found.tolist() == rows.argmax(1).tolist()
+
+
 @pytest.mark.parametrize("inside", ["graph", "branch", "loop"])
 @pytest.mark.parametrize(
     ("element", "named"), [(TensorProto.DOUBLE, "FP64"), (TensorProto.UINT64, "UINT64")]

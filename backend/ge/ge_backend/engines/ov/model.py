@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino
 from openvino import frontend
 
@@ -217,15 +218,28 @@ def _name(port: Any, otherwise: str, known: Collection[str]) -> str:
 
 
 def _check_exact(model: Any, path: Path) -> None:
-    """Refuse types that are not computed as they are."""
+    """Refuse types that are not computed as they are; a small constant of them is as it is.
+
+    OpenVINO's own reading of ArgMax and ArgMin has one: how many are sought.
+    """
     for operator in operators_of(model):
         for port in operator.outputs():
             kind = port.element_type.get_type_name()
-            if kind in INEXACT:
+            if kind in INEXACT and not _is_small_count(operator):
                 raise Unsupported(
                     f"{path}: {operator.get_friendly_name()!r} is {INEXACT[kind]}, and OpenVINO "
                     "computes in 32 bits on a CPU; set the parameter 'engine' to 'onnxruntime'"
                 )
+
+
+def _is_small_count(operator: Any) -> bool:
+    """Whether an operator is a constant of whole numbers that 32 bits hold, too."""
+    if (
+        operator.get_type_name() != "Constant"
+        or operator.get_element_type().get_type_name() != "u64"
+    ):
+        return False
+    return bool((operator.data <= np.iinfo(np.int32).max).all())
 
 
 def _spec(name: str, port: Any, axes: Axes, path: Path) -> TensorSpec:
