@@ -26,6 +26,7 @@ from ge_backend.device.base import ROW_ERRORS, Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.preprocess.load import load_tokenizer
+from ge_backend.engines.preprocess.pairs import cut_pair
 from ge_backend.errors import ConfigError
 from ge_backend.tensors import Array, Signature, TensorSpec, data_type
 
@@ -109,6 +110,7 @@ class TokenizerGraph(Graph):
         self._path = source.path
         self._options = read_options(source.options)
         self._tokenizer = load_tokenizer(Path(source.path))
+        self._left = (self._tokenizer.truncation or {}).get("direction") == "left"
         self._max_length = _set_up_truncation(self._tokenizer, self._options, source.path)
         pad_id, pad_type = _padding(self._tokenizer)
         self._fills = {"input_ids": pad_id, "attention_mask": 0, "token_type_ids": pad_type}
@@ -152,9 +154,11 @@ class TokenizerGraph(Graph):
             raise failure(error, self._path) from error
         if self._options.overflow == "error":
             self._refuse_longer(encodings, reasons)
-        results = self._results(
-            [encoding.ids for encoding in encodings], [encoding.type_ids for encoding in encodings]
-        )
+        if self._options.pairs:
+            rows = [cut_pair(each, self._max_length, left=self._left) for each in encodings]
+        else:
+            rows = [(each.ids, each.type_ids) for each in encodings]
+        results = self._results([ids for ids, _ in rows], [types for _, types in rows])
         if any(reasons):
             results[ROW_ERRORS] = np.array([each.encode() for each in reasons], object)
         return results
@@ -182,7 +186,7 @@ class TokenizerGraph(Graph):
 
     def _refuse_longer(self, encodings: Sequence[Any], reasons: list[str]) -> None:
         for row, encoding in enumerate(encodings):
-            if encoding.overflowing:
+            if encoding.overflowing or len(encoding) > self._max_length:
                 reasons[row] = (
                     f"the text has more than {self._max_length} tokens, special ones included; "
                     "send a shorter one"
@@ -213,9 +217,10 @@ def _set_up_truncation(tokenizer: Tokenizer, options: TokenizerOptions, path: st
             f"{path}: a text of at most {most} tokens has no room for any beside the {special} "
             f"special ones; set '{PREFIX}max_length' to {least} or more"
         )
-    tokenizer.enable_truncation(
-        most, strategy="longest_first", direction=given.get("direction", "right")
-    )
+    if options.pairs:
+        tokenizer.no_truncation()  # see `cut_pair`
+    else:
+        tokenizer.enable_truncation(most, direction=given.get("direction", "right"))
     return most
 
 
