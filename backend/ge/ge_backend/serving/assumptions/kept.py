@@ -19,7 +19,7 @@ from ge_backend.serving.warmup.verdict import Verdict
 __all__ = ["kept_key", "kept_verdict", "release_of"]
 
 # Findings of another way to test are not used.
-RULE = "tested 4"
+RULE = "tested 5"
 
 
 def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
