@@ -653,14 +653,17 @@ def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
     rig.close()
 
 
-def test_texts_whose_steps_find_no_place_fail(rig):
+def test_texts_whose_steps_find_no_place_fail(monkeypatch, tmp_path):
     """They are told so, and their clients are not kept waiting."""
+    shared = Sharing(tmp_path, pool_bytes=1000, linger_s=0)
+    rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
     client = rig.client()
     (service,) = [opened.service for opened in rig.executor.services._opened.values()]
     rig.executor.pool.remove(service._holder)
     assert isinstance(ask(client, ids=[9]).end(), ProtocolError)
-    rig.executor.pool.workspace(service._holder)
+    rig.executor.pool.workspace(service._holder).place(600)
     assert ask(client, ids=[9]).end() is None
+    rig.close()
 
 
 def test_figures_are_told_once(rig):

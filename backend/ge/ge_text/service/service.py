@@ -237,7 +237,7 @@ class GenerationService:
             Job(
                 work=self._step,
                 drop=self._dropped,
-                holder=self._holder,
+                holder=self._holder if self._workshop.pool.size_bytes else "",
                 priority=self._spec.priority,
                 owner=self,
                 model=self._spec.served_as,

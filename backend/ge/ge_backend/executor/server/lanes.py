@@ -128,9 +128,12 @@ class Lanes:
         """Hand out what may run now, and return the caller's own; the lock is held."""
         mine = None
         now_ns = time.monotonic_ns()
-        while (
-            self._free and not self._solo and not self._ending and (started := self._take(now_ns))
-        ):
+        while self._free and self._queue and not (self._solo or self._ending):
+            started = self._queue.take(
+                now_ns, running=self._running, telling=self._telling, lane=self._free[-1]
+            )
+            if started is None:
+                break
             self._free.pop()
             self._solo = started.job.solo
             if started.job.bounded:
@@ -142,11 +145,6 @@ class Lanes:
         if self._closing or self._ending:
             self._changed.notify_all()
         return mine
-
-    def _take(self, now_ns: int) -> StartedJob | None:
-        return self._queue.take(
-            now_ns, running=self._running, telling=self._telling, lane=self._free[-1]
-        )
 
     def _worked(self, started: StartedJob) -> None:
         """Let others use the job's bytes; if it is a solo one, only when its client was told.

@@ -120,6 +120,7 @@ class _Place:
         number: how many have come.
         since_ns: when it came, virtual.
         begins_ns: where it begins among those of its model, virtual.
+        rank: what it is sorted by.
         held_up_since_ns: since when there is a lane for it, and no bytes.
     """
 
@@ -128,11 +129,8 @@ class _Place:
     came_ns: int
     since_ns: int
     begins_ns: int = 0
+    rank: tuple[int, int] = (0, 0)
     held_up_since_ns: int = 0
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        return self.begins_ns + (self.job.priority - 1) * PRIORITY_STEP_NS, self.number
 
 
 @dataclass(slots=True)
@@ -149,15 +147,12 @@ class _Account:
     all_ns: int = 0
     last: int = 0
 
-    def begin(self, place: _Place) -> None:
-        """Count a job among those that have begun."""
-        self.begun_ns = max(self.begun_ns, place.begins_ns + place.job.cost_ns)
-        self.last = max(self.last, place.number)
-
     def add(self, place: _Place) -> None:
         """Have a job begin where those end that are there, or when it came."""
-        place.begins_ns = max(place.since_ns, self.all_ns)
-        self.all_ns = place.begins_ns + place.job.cost_ns
+        job, begins_ns = place.job, max(place.since_ns, self.all_ns)
+        place.begins_ns = begins_ns
+        place.rank = begins_ns + (job.priority - 1) * PRIORITY_STEP_NS, place.number
+        self.all_ns = begins_ns + job.cost_ns
 
 
 @dataclass(slots=True)
@@ -255,14 +250,16 @@ class JobQueue:
         self, index: int, lease: Lease | None, now_ns: int, working: int, lane: str
     ) -> StartedJob:
         place = self._places.pop(index)
+        job, account = place.job, self._accounts[place.job.model]
         self._begun += 1
-        self._measuring |= place.job.measures
+        self._measuring |= job.measures
         self._now_ns = max(self._now_ns, place.begins_ns)
-        self._accounts[place.job.model].begin(place)
+        account.begun_ns = max(account.begun_ns, place.begins_ns + job.cost_ns)
+        account.last = max(account.last, place.number)
         since_ns = place.held_up_since_ns or now_ns
-        alone = place.job.solo or not (working or self._places)
+        alone = job.solo or not (working or self._places)
         grant = Grant(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
-        return StartedJob(place.job, lease, grant, now_ns)
+        return StartedJob(job, lease, grant, now_ns)
 
     def _remove(self, condition: Callable[[Job], bool]) -> list[_Place]:
         removed = [place for place in self._places if condition(place.job)]

@@ -267,8 +267,10 @@ def _cut(rows: list[_Row], costs: CostModel, cap: float) -> tuple[list[_Cut], fl
     most = costs.steps[-1]
     least = [0.0]
     taken = [0]
+    looked_up: Shape | None = None
     for end, (sizes, _, _) in enumerate(rows, start=1):
-        by_step = costs.by_step(sizes)
+        if sizes != looked_up:
+            looked_up, by_step = sizes, costs.by_step(sizes)
         best, best_count = least[-1] + by_step[0][1], 1
         for count, cost in by_step:
             if count > end or cost >= best or cost > cap:

@@ -63,7 +63,7 @@ class Sequencer:
         step = self._steps.pop(index)
         if error is None:
             self._table.advance(step)
-            self._shapes[step.slot] = tuple(states[name] for name in self._names)
+            self._shapes[step.slot] = tuple([states[name] for name in self._names])
         elif isinstance(error, StateLost):
             self._table.lose(step)
         elif isinstance(error, ExecutorLost):
