@@ -162,6 +162,11 @@ class DeadlineExceeded(GeError):
 
     status = Status.UNAVAILABLE
 
+    @classmethod
+    def within(cls, timeout_s: float) -> DeadlineExceeded:
+        """Return the error of a text that was not done in the seconds that its request had."""
+        return cls(f"the request was not done within its {timeout_s:g} s; allow it more")
+
 
 class QueueFull(GeError):
     """As many requests wait for this model as may."""
@@ -173,6 +178,11 @@ class Cancelled(GeError):
     """The client gave up on the request."""
 
     status = Status.CANCELLED
+
+    @classmethod
+    def by_client(cls) -> Cancelled:
+        """Return the error of a request that has begun, or may have."""
+        return cls("the client has given up on the request")
 
 
 class ProtocolError(GeError):

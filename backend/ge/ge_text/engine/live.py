@@ -151,9 +151,7 @@ class LiveRequests:
             _, _, live = heappop(self._deadlines)
             if self._is_live(live):
                 request = live.arrived.request
-                error = DeadlineExceeded(
-                    f"the request was not done within its {request.timeout_s} s; allow it more"
-                )
+                error = DeadlineExceeded.within(request.timeout_s or 0.0)
                 self.end(request.id, Finish.ERROR, error, now_s)
 
     def _is_live(self, live: _Live) -> bool:

@@ -77,8 +77,8 @@ class Limits:
             InvalidRequest: the request can never be served; names the limit.
         """
         parameters = request.parameters
-        self.check_prompt(request.prompt)
-        self._check_tokens("stop_token_ids", parameters.stop_token_ids)
+        self.check_tokens("prompt", request.prompt)
+        self.check_tokens("stop_token_ids", parameters.stop_token_ids)
         parameters.sampling.check_vocabulary(self.vocabulary)
         longest = self._longest(request)
         least = max(parameters.max_tokens or 1, parameters.min_tokens)
@@ -100,14 +100,6 @@ class Limits:
         most = parameters.max_tokens or min(room, own)
         self._check_resumed(request, most)
         return most
-
-    def check_prompt(self, prompt: tuple[int, ...]) -> None:
-        """See that a prompt is of the model's tokens.
-
-        Raises:
-            InvalidRequest: one of them is not.
-        """
-        self._check_tokens("prompt", prompt)
 
     def _longest(self, request: GenerationRequest) -> int:
         """Return how long prompt and output may be together, with a share of the cache per beam."""
@@ -132,13 +124,18 @@ class Limits:
                 f"n is {request.parameters.n}"
             )
         for _, given in request.samples():
-            self._check_tokens("generated", given)
+            self.check_tokens("generated", given)
             if len(given) >= most:
                 raise InvalidRequest(
                     f"a sample that is to go on has {len(given)} tokens; it may have {most}"
                 )
 
-    def _check_tokens(self, name: str, tokens: Iterable[int]) -> None:
+    def check_tokens(self, name: str, tokens: Iterable[int]) -> None:
+        """See that tokens are the model's; `name` is for messages.
+
+        Raises:
+            InvalidRequest: one of them is not.
+        """
         for token in tokens:
             if not 0 <= token < self.vocabulary:
                 raise InvalidRequest(

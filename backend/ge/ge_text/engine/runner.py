@@ -209,7 +209,8 @@ def _add(outcome: Outcome, spans: Iterable[Span], asked: Many[Span], drawn: Draw
         if not sound:
             outcome.failed[span.sequence] = drawn.failed[rows.start]
             continue
-        number = num_right(span.drafts[: sound - 1], tokens[rows.start :])
+        drafts = span.drafts[: sound - 1]
+        number = num_right(drafts, tokens[rows.start :]) if drafts else 0
         right[span.sequence] = number
         outcome.drawn.extend(
             DrawnToken(span.sequence, tokens[at], logprobs[at], ranks[at], drawn.top[at])

@@ -157,8 +157,9 @@ class Scheduler:
             self.waiting.remove(sequence)
         sequence.state = SequenceState.FINISHED
         self._free(sequence)
-        self._preemption.gave_back(sequence.swapped)
-        sequence.swapped = 0
+        if sequence.swapped:
+            self._preemption.gave_back(sequence.swapped)
+            sequence.swapped = 0
         sequence.saved = None
 
     def schedule(

@@ -81,11 +81,8 @@ class TextAnswer:
         stopped = sample.text is not None and sample.text.stopped
         finish = Finish.STOP if stopped else update.finish
         sample.ended = finish is not None
-        if update.error is None:
-            self._tell(sample, update, text, finish)
-        return stopped
-
-    def _tell(self, sample: _Sample, update: Update, text: str, finish: Finish | None) -> None:
+        if update.error is not None:
+            return stopped
         sample.cumulative += sum(update.logprobs)
         self.outbox.put(
             Delta(
@@ -101,6 +98,7 @@ class TextAnswer:
                 warnings=self.warnings,
             )
         )
+        return stopped
 
     def _said(self, sample: _Sample, update: Update) -> tuple[Update, str]:
         """Return an update without tokens behind a stop text, and the text that is certain now.

@@ -216,7 +216,8 @@ class GenerationService:
 
     def _prompt(self, asked: Submit, *, special: bool) -> tuple[int, ...]:
         if asked.ids:
-            self._engine.limits.check_prompt(asked.ids)  # a tokenizer takes no other numbers
+            # Here, too: a tokenizer takes no other numbers.
+            self._engine.limits.check_tokens("prompt", asked.ids)
             return asked.ids
         tokenizer = self._opened.tokenizer
         if tokenizer is None:

@@ -112,8 +112,7 @@ class _Live:
 
     def late(self) -> DeadlineExceeded:
         """Return the error of a request whose time is over."""
-        text = f"the request was not done within its {self.submit.timeout_s:g} s"
-        return DeadlineExceeded(f"{text}; allow it more")
+        return DeadlineExceeded.within(self.submit.timeout_s)
 
     def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
         """Keep what has come; return a delta per sample, and whether these were the last ones."""
@@ -389,7 +388,7 @@ class GenerationClient:
             late_s = time.monotonic() - LATE_S
             for number, request in live:
                 if request.sink.unwanted:
-                    self._withdraw(number, Cancelled("the client has given up on the request"))
+                    self._withdraw(number, Cancelled.by_client())
                 elif request.deadline_s < late_s:
                     self._withdraw(number, request.late())
 

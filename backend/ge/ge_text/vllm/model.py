@@ -153,8 +153,7 @@ class VllmModel:
         except EngineDeadError:
             self._on_death()
         except asyncio.TimeoutError:
-            text = f"the request was not done within its {ask.timeout_s} s; allow it more"
-            tell(Told(error=DeadlineExceeded(text)))
+            tell(Told(error=DeadlineExceeded.within(ask.timeout_s or 0.0)))
         except Exception as error:  # noqa: BLE001 - whatever vLLM raises ends this text alone
             tell(Told(error=_mapped(error)))
 

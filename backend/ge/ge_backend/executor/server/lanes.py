@@ -101,7 +101,7 @@ class Lanes:
             jobs = self._queue.take_of(owner, number)
             self._begin()
         for job in jobs:
-            _drop(job, Cancelled("the client has given up on the request"))
+            _drop(job, Cancelled.by_client())
 
     def finish(self, timeout_s: float) -> bool:
         """Begin no job any more; return whether those that run have ended, and were told, in time.

@@ -390,8 +390,7 @@ class _DeviceBatch:
             if index in self._unsent:
                 self._unsent.remove(index)
                 del self._left[index]
-                error = Cancelled("the client has given up on the request")
-                yield from _failing([index], error, self._device.name)
+                yield from _failing([index], Cancelled.by_client(), self._device.name)
             elif self._in_flight.cancel(index):
                 self._cancelled.add(index)
 
