@@ -292,6 +292,7 @@ class Recorder:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _labels: dict[str, str] = field(default_factory=dict)
     _keys: dict[tuple[object, ...], tuple[str, Labels]] = field(default_factory=dict)
+    _groups: dict[tuple[object, ...], list[tuple[str, Labels]]] = field(default_factory=dict)
 
     def labelled(self, **labels: str) -> Recorder:
         """Return a recorder into the same sums that puts these labels on everything."""
@@ -305,11 +306,13 @@ class Recorder:
 
     def add_each(self, values: Mapping[str, float], **labels: str) -> None:
         """Add to several counters that have the same labels."""
-        own = labels.items()
-        keys = [self._keys.get((name, *own)) or self._new_key(name, labels) for name in values]
+        given, sums = (*values, *labels.items()), self._values
+        keys = self._groups.get(given)
+        if keys is None:
+            keys = self._groups[given] = [self._new_key(name, labels) for name in values]
         with self._lock:
             for key, value in zip(keys, values.values(), strict=True):
-                self._values[key] = self._values.get(key, 0.0) + value
+                sums[key] = sums.get(key, 0.0) + value
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge or a fact."""
