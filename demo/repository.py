@@ -33,7 +33,6 @@ instance_group [ {{ count: 2 kind: KIND_CPU }} ]
 parameters {{ key: "buckets.rows" value: {{ string_value: "1,2,4,8,16" }} }}
 parameters {{ key: "buckets.sequence" value: {{ string_value: "16,32,64,128,256" }} }}
 # One measured run per bucket: a demo starts sooner, a service would keep the default.
-parameters {{ key: "warmup_repeats" value: {{ string_value: "1" }} }}
 # The arithmetic.
 parameters {{ key: "precision" value: {{ string_value: "{precision}" }} }}
 """

@@ -11,6 +11,7 @@ from pathlib import Path
 from ge_backend.metrics import METRICS
 from ge_backend.model.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.model.config.engine_table import ENGINES
+from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
@@ -64,6 +65,11 @@ ENGINES_HEAD = """\
 Of several that can run a file, the first that is installed and has the precision does, unless the
 parameter `engine` names one. `.om` files, and ONNX models on an NPU, are run by the device itself.
 From `backend/ge/ge_backend/model/config/engine_table.py`.
+"""
+
+REMOVED_HEAD = """\
+A model that still has one of them loads, and its log says this.
+From `backend/ge/ge_backend/model/config/removed.py`.
 """
 
 METRICS_HEAD = """\
@@ -256,10 +262,6 @@ PRESETS_SET_NONE_OF = (
         "[its best number](scheduling.md#how-much-an-instance-takes-at-once) is the model's own",
     ),
     (
-        "`early_reply`",
-        "on a device that only sleeps, `never` answered no more requests than `auto`",
-    ),
-    (
         "`lanes`, the workspace pool",
         (
             "they belong to a device and all its models: `GE_LANES`, "
@@ -372,6 +374,9 @@ def configuration() -> str:
                 ("key", "what it does"),
                 ((f"`{f.prefix}<{f.placeholder}>`", f.help) for f in FAMILIES),
             ),
+            "## Removed parameters\n",
+            REMOVED_HEAD,
+            _table(("key", "what became of it"), ((f"`{k}`", v) for k, v in REMOVED.items())),
             "## Environment variables for the whole machine\n",
             _table(
                 ("variable", "default", "what it does"),

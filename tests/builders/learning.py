@@ -57,7 +57,7 @@ def config_of(dims=1, **changes):
         version="1",
         environment={},
     )
-    return replace(read, warmup_repeats=3, learn_every_s=0.0, **changes)
+    return replace(read, **changes)
 
 
 class Instance:

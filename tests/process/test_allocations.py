@@ -26,7 +26,7 @@ from ge_backend.model.layout.layout import build_layout
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.batching.request import check_request
-from ge_backend.serving.warmup.warmup import Effort, warm_up
+from ge_backend.serving.warmup.warmup import warm_up
 from ge_backend.shapes.buckets.costs import DynamicCosts
 from ge_backend.shapes.traffic.traffic import Traffic
 
@@ -92,7 +92,7 @@ def serve(source, tmp_path):
         session = Session(connection, source, arena_bytes=1, on_restart=lambda: None)
         config = ModelConfig.read(CONFIG, directory=tmp_path, version="1", environment={})
         layout = build_layout(config, session.signature, static_shapes=False)
-        costs = warm_up(session, layout, BUCKETS, Effort(repeats=1))
+        costs = warm_up(session, layout, BUCKETS, 1)
         pipeline = Pipeline(
             layout=layout,
             fleet=fleet_of(session),

@@ -79,7 +79,7 @@ def models(tmp_path_factory):
     write_model(models, "unpadded", MEAN + parameters(**SMALL), masked_mean())
     write_null(models, "static", parameters(overflow="extend", **STATIC))
     # So long that a busy machine, which adds milliseconds to each, does not hide what is saved.
-    learning = parameters(learn="serve", learn_every_s=1, **STATIC)
+    learning = parameters(learn="serve", **STATIC)
     write_null(models, "learning", learning, cost_ms=costs_ms(0.2))
     slow = parameters(warmup="on", **STATIC)
     write_null(models, "slow", slow, static_shapes=False, cost_ms=SLOW)

@@ -103,7 +103,7 @@ def test_no_batches_of_a_load_request_are_kept(client):
     brought = {"file:1/model.onnx": operator("Neg", ("points", 2))}
     client.load_model("brought", config=json.dumps(config), files=brought)
     np.testing.assert_array_equal(answer(client, "brought", MANY), -MANY)
-    config["parameters"] = {"warmup_repeats": {"string_value": "1"}}
+    config["parameters"] = {"max_graphs": {"string_value": "100"}}
     client.load_model("identity", config=json.dumps({**config, "max_batch_size": 4}))
     assert client.get_model_config("identity").config.max_batch_size == 4
     client.load_model("identity", config=json.dumps(config))

@@ -450,7 +450,7 @@ def test_files_come_in_with_a_changed_configuration_only(host, server):
 
     assert answer({"compute": "echo", "of": "x"}) == 6
     assert answer({"compute": "zeros"}) == 6
-    assert answer({"compute": "zeros"}, warmup_repeats="4") == 0
+    assert answer({"compute": "zeros"}, max_elements="4") == 0
     host.client.unload_model("brought")
     assert comes_true(lambda: family(server) == before, 60)  # the next tests count it, too
 
@@ -514,15 +514,15 @@ def test_reloading_under_traffic_loses_nothing(host, server, model):
     before = family(server)
     traffic = Traffic(host, model)
     config = host.client.get_model_config(model, as_json=True)["config"]
-    for repeats in ("4", "5"):
+    for most in ("400", "500"):
         traffic.goes_on()
-        config["parameters"]["warmup_repeats"] = {"string_value": repeats}
+        config["parameters"]["max_graphs"] = {"string_value": most}
         host.client.load_model(model, config=json.dumps(config))
     traffic.goes_on()
     traffic.stop()
     assert (traffic.refusals, traffic.wrong) == ([], [])
     given = host.client.get_model_config(model, as_json=True)["config"]["parameters"]
-    assert given["warmup_repeats"] == {"string_value": "5"}
+    assert given["max_graphs"] == {"string_value": "500"}
     seen = []
     assert comes_true(lambda: seen.append(family(server)) or seen[-1] == before, 60), seen[-1]
 

@@ -127,7 +127,7 @@ class FakePipeline:
 
 def configured(**changes):
     """Return what a backend reads of its configuration."""
-    given = {"early_reply": True, "sequence": None, "queue": None, "max_batch_size": 8}
+    given = {"sequence": None, "queue": None, "max_batch_size": 8}
     return SimpleNamespace(**given | changes)
 
 
@@ -137,9 +137,9 @@ def execute(pb_utils):
     from ge_backend.host.backend import Backend
     from ge_backend.host.codec import read_request  # noqa: F401 - imported against the fake
 
-    def run(answer, arrays, *, early_reply=True):
+    def run(answer, arrays):
         pipeline = FakePipeline(answer)
-        config = configured(early_reply=early_reply)
+        config = configured()
         closing = SimpleNamespace(close=lambda: None)
         backend = Backend(config, pipeline, [closing])
         requests = [
@@ -237,12 +237,6 @@ def test_a_reply_is_not_held_up_by_an_executor_that_says_nothing(execute):
     responses, requests, _ = execute(echo(remaining_ns=math.inf, failing={0}), ints([1]))
     assert responses == [None]
     assert requests[0].sender.sent[0][0].has_error()
-
-
-def test_early_replies_can_be_switched_off(execute):
-    """`early_reply: never` returns everything together."""
-    responses, _, _ = execute(echo(remaining_ns=1e9), ints([1], [2]), early_reply=False)
-    assert None not in responses
 
 
 def test_a_defect_answers_everything_that_is_open(execute):

@@ -32,7 +32,7 @@ LAYOUT = Layout(
     inputs=(InputLayout(fill=0.0, made="", **VALUE),),
     outputs=(OutputLayout(**VALUE),),
 )
-CONFIG = SimpleNamespace(early_reply=False, sequence=BATCHING, queue=None, max_batch_size=2)
+CONFIG = SimpleNamespace(sequence=BATCHING, queue=None, max_batch_size=2)
 START, END = 1, 2
 
 

@@ -4,7 +4,7 @@ Models that generate text have the same three, with settings of their own. Every
 names the same settings, so that one undoes what another did. None names what would change answers
 or refuse requests by their size (`precision`, `overflow`, `max_batch_size`), what belongs to a
 whole device (`lanes`, the workspace pool), a list that is the model's own (`buckets.<axis>`,
-`preferred_batch_size`), or `early_reply`, whose default was best for all.
+`preferred_batch_size`).
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ class Backend:
 
     def _answer(self, request: Any, response: Any, *, early: bool) -> Any:
         """Return the response, or send it now and return None where that gains enough."""
-        if not (early and self._config.early_reply):
+        if not early:
             return response
         if send_response(request, response, self._pipeline.recorder):
             self._pipeline.recorder.add("ge_early_replies_total")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ge_backend.errors import ConfigError
 from ge_backend.model.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.model.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig, QueuePolicy
+from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
@@ -44,7 +45,7 @@ def test_an_empty_configuration_is_all_defaults():
     """A model that says nothing is served on the CPU, padded, warmed up."""
     config = read()
     assert (config.device, config.executor, config.precision) == ("cpu", "auto", "origin")
-    assert (config.warmup, config.early_reply, config.concatenate) == (True, True, False)
+    assert (config.warmup, config.concatenate) == (True, False)
     assert (config.inputs, config.buckets, config.instances) == ((), {}, 1)
     assert config.directory == DIRECTORY
 
@@ -127,11 +128,23 @@ def test_an_input_that_clients_have_to_send_is_not_made():
     assert read(**given, input=[{**tensor, "optional": True}]).notes == ()
 
 
+@pytest.mark.parametrize("fuse", ["", "whole"])
+def test_a_parameter_that_was_removed_is_noted(fuse):
+    """A model that still has it loads, whatever it says, and its log tells what became of it."""
+    found = read(parameters={"warmup_repeats": "many", "early_reply": "never", "fuse": fuse})
+    early, repeats = found.notes
+    assert early.startswith("early_reply: there is no such parameter any more: requests whose")
+    assert (
+        repeats
+        == f"warmup_repeats: there is no such parameter any more: {REMOVED['warmup_repeats']}"
+    )
+
+
 def test_what_a_fused_model_leaves_to_its_steps_is_noted():
     """Device, precision and what is padded or made are each step's own; its queue is not."""
     tensor = {"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}
     own = {
-        "fuse": "whole", "executor": "inline", "early_reply": "never", "max_queue_size": "4",
+        "fuse": "whole", "executor": "inline", "max_queue_size": "4",
         "default_timeout_microseconds": "5", "score_activation": "identity", "TRITON_X": "1", "EXECUTION_ENV_PATH": "x",
     }  # fmt: skip
     assert read(parameters=own, input=[tensor]).notes == ()
@@ -256,7 +269,7 @@ def test_the_hosts_own_parameters_are_left_to_it(key):
 def test_an_unknown_name_is_a_configuration_error_whatever_it_is(key):
     """No key crashes the reading: it is known or it is refused."""
     rows = (*SETTINGS, *GENERATION_SETTINGS, *CPP_GE_KEYS)
-    known = {*HOST_KEYS, *(row.key for row in rows)}
+    known = {*HOST_KEYS, *REMOVED, *(row.key for row in rows)}
     families = tuple(family.prefix for family in FAMILIES)
     if key in known or key.startswith((*HOST_PREFIXES, *families)):
         with contextlib.suppress(ConfigError):
@@ -274,7 +287,7 @@ def test_what_is_for_the_other_kind_of_model_is_known():
     assert {setting.key for setting in SETTINGS} >= OF_GRAPHS
 
 
-NUMBERS = ("threads", "max_length", "max_elements", "max_graphs", "warmup_repeats")
+NUMBERS = ("threads", "max_length", "max_elements", "max_graphs")
 QUEUE = ("max_queue_size", "default_timeout_microseconds")
 
 
@@ -299,7 +312,7 @@ def test_a_count_of_a_variable_names_the_variable():
 
 @pytest.mark.parametrize(
     ("key", "most"),
-    [("threads", 4096), ("lanes", 1024), ("warmup_repeats", 10_000), ("max_length", MAX_SIZE)],
+    [("threads", 4096), ("lanes", 1024), ("max_length", MAX_SIZE)],
 )
 def test_what_a_machine_or_a_message_cannot_hold_is_refused(key, most):
     """The bound is named, and where the setting has one in its help it is there too."""
@@ -316,11 +329,10 @@ def test_a_count_is_read(key):
     assert getattr(read(parameters={key: "7"}), key) == 7
 
 
-@pytest.mark.parametrize("key", ["max_length", "warmup_repeats"])
-def test_some_counts_cannot_be_zero(key):
-    """A length or a number of measurements of zero means nothing."""
+def test_a_length_cannot_be_zero():
+    """It would mean nothing."""
     with pytest.raises(ConfigError, match="from 1 to"):
-        read(parameters={key: "0"})
+        read(parameters={"max_length": "0"})
 
 
 def test_families_are_read_by_the_name_after_the_dot():

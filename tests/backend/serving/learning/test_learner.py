@@ -37,6 +37,7 @@ SEQUENCES = SequenceBatching(strategy="oldest", capacity=2, idle_s=9, controls=(
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(learner, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(learner, "RELEARN_FIRST_S", 0.0)
     bench = Bench(tmp_path)
     yield bench
     bench.close()

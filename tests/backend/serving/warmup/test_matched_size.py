@@ -7,7 +7,7 @@ import pytest
 from ge_backend.errors import GraphFailed
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.warmup.matched_size import with_matched_size
-from ge_backend.serving.warmup.warmup import Effort, first_cost, warm_up
+from ge_backend.serving.warmup.warmup import first_cost, warm_up
 from ge_backend.tensors import DATA_TYPES
 
 
@@ -56,7 +56,7 @@ def test_where_none_runs_it_is_said_once_and_nothing_is_measured(caplog):
     layout = with_matched_size(session, layout_of(), (1,))
     tried = len(session.sizes)
     assert first_cost(session, layout, (1,)) == {}
-    assert warm_up(session, layout, [(4,), (1,)], Effort(repeats=1)) == {}
+    assert warm_up(session, layout, [(4,), (1,)], 1) == {}
     assert len(session.sizes) == tried
     (record,) = caplog.records
     assert "at any size that was tried" in record.message

@@ -125,12 +125,12 @@ def test_shapes_that_an_engine_has_seen_may_be_handed_on():
 
 
 def test_every_bucket_is_measured_at_the_first_start(start):
-    """In nanoseconds of a run, as often as configured."""
+    """In nanoseconds of a run, three times each."""
     first = start(cost_ms={"4x16": 8.0, "*": 1.0})
-    costs = first.costs(warmup_repeats=2)
+    costs = first.costs()
     assert costs.keys() == set(SMALL.entries)
     assert costs[4, 16] > 8e6 > costs[4, 8] > 1e6
-    assert first.asked == dict.fromkeys(SMALL.entries, 2)
+    assert first.asked == dict.fromkeys(SMALL.entries, 3)
 
 
 def test_what_is_measured_slower_than_more_counts_as_much_as_it(start):
@@ -172,9 +172,9 @@ def test_a_smallest_bucket_that_cannot_run_leaves_element_counts(start, caplog):
 def test_measuring_that_is_stopped_leaves_estimates(start):
     """Between two buckets."""
     first = start()
-    model = first.model(warmup_repeats=1)
+    model = first.model()
     costs = measured_costs(model, stopped=lambda: len(first.asked) > 0)
-    assert first.asked == {(4, 16): 1}
+    assert first.asked == {(4, 16): 3}
     assert costs.keys() == set(SMALL.entries)
 
 
@@ -263,20 +263,6 @@ def test_a_file_that_was_moved_or_touched_keeps_its_costs(start, tmp_path):
     (tmp_path / "copy.null").write_bytes((tmp_path / "model.null").read_bytes())
     first.session.source = GraphSource.of(tmp_path / "copy.null")
     assert cost_key(first.model()) == before
-
-
-def test_a_budget_leaves_estimates_which_the_next_start_measures(start):
-    """The largest are measured; the others cost in proportion to their elements."""
-    first = start(cost_ms={"*": 10.0})
-    costs = first.costs(warmup_budget_s=0.005, warmup_repeats=1)
-    assert list(first.asked) == [(4, 16)]
-    elements = element_costs(list(SMALL.entries))
-    for bucket in SMALL.entries:
-        share = elements[bucket] / elements[4, 16]
-        assert costs[bucket] == pytest.approx(costs[4, 16] * share)
-    second = start(cost_ms={"*": 10.0})
-    second.costs(warmup_repeats=1)
-    assert {bucket: n for bucket, n in second.asked.items() if n} == {(1, 8): 1, (4, 8): 1}
 
 
 def test_a_bucket_that_fails_gets_an_estimate_and_is_tried_again(start):
@@ -442,7 +428,7 @@ def test_further_devices_are_prepared_and_not_measured(start):
     first, second, third = (start(static_shapes=True) for _ in range(3))
     costs = first.costs_with([second, third])
     assert set(costs) == set(SMALL.entries)
-    assert set(first.asked.values()) == {CONFIG.warmup_repeats}
+    assert set(first.asked.values()) == {3}
     assert second.asked == third.asked == dict.fromkeys(SMALL.entries, 0)
     more = [*SMALL.entries, (1, 32)]
     first.add_with([second], more, costs)

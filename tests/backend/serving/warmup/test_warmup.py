@@ -8,7 +8,7 @@ import pytest
 
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.model.layout.layout import InputLayout, Layout
-from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS, Effort, describe_bucket, warm_up
+from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS, describe_bucket, warm_up
 from ge_backend.shapes.buckets.costs import DynamicCosts
 from ge_backend.tensors import DATA_TYPES
 
@@ -37,7 +37,7 @@ def layout_of(*inputs, axes=("length",), matched=(), limits=None, **more):
     )
 
 
-ONCE = Effort(repeats=1)
+ONCE = 1
 ENCODER = layout_of(
     item("ids", fill=7.0), item("mask", made="mask"), item("n", (), (), made="lengths")
 )
@@ -172,16 +172,6 @@ def test_known_buckets_are_prepared_and_not_measured():
     session = FakeSession(static_shapes=True)
     assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE, known={(4, 8)}) == {(1, 8): cost(1)}
     assert session.repeats == [0, 1]
-
-
-def test_a_budget_ends_measuring_where_nothing_must_be_prepared():
-    """Engines with dynamic shapes stop there; those with static ones prepare the rest."""
-    effort = Effort(repeats=1, budget_s=0.001)
-    buckets = [(1, 8), (2, 8), (4, 8)]
-    assert warm_up(FakeSession(takes_s=0.01), ENCODER, buckets, effort) == {(4, 8): cost(4)}
-    session = FakeSession(static_shapes=True, takes_s=0.01)
-    assert warm_up(session, ENCODER, buckets, effort) == {(4, 8): cost(4)}
-    assert session.repeats == [1, 0, 0]
 
 
 def test_it_ends_between_two_buckets_when_told_to():

@@ -27,6 +27,7 @@ from ge_backend.model.config.host_fields import stalling, unread
 from ge_backend.model.config.inside import inside
 from ge_backend.model.config.instances import instance_names
 from ge_backend.model.config.placement import Placement, place
+from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.required import required
 from ge_backend.model.config.sequence_batching import SequenceBatching
 from ge_backend.model.config.settings import (
@@ -40,7 +41,6 @@ from ge_backend.model.config.settings import (
     MACHINE_SETTINGS,
     MOST_LANES,
     MOST_LENGTH,
-    MOST_REPEATS,
     MOST_THREADS,
     OF_FUSED,
     SETTINGS,
@@ -234,11 +234,7 @@ class ModelConfig:
     bucket_file: Path | None
     warmup: bool
     warmup_background: bool
-    warmup_repeats: int
-    warmup_budget_s: float
     learn: str
-    learn_every_s: float
-    early_reply: bool
     assume: frozenset[str]
     warmup_samples: tuple[WarmupSample, ...]
     priority: int
@@ -290,10 +286,11 @@ def _read_model(
     version: str,
     environment: Mapping[str, str],
 ) -> ModelConfig:
-    given = {
+    written = {
         key: str(value.get("string_value", ""))
         for key, value in dict(config.get("parameters", {})).items()
     }
+    given = {key: value for key, value in written.items() if key not in REMOVED}
     placement = place(
         device=given.get("device", "").strip(),
         device_ids=given.get("device_ids", "").strip(),
@@ -308,6 +305,7 @@ def _read_model(
         instances=instances,
         dynamic_batching="dynamic_batching" in config,
     )
+    gone = sorted(written.keys() - given.keys())
     scalars, families = _sort_keys(ours.parameters)
     said = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
     values = {key: value for key, (value, _) in said.items()}
@@ -333,6 +331,7 @@ def _read_model(
         declared_buckets=ours.declared_buckets,
         notes=(
             *unread(config),
+            *(f"{key}: there is no such parameter any more: {REMOVED[key]}" for key in gone),
             *stalling(config),
             *(_of_steps(given) if values["fuse"] else (*placement.notes, *ours.notes, *idle)),
             *(_unused(placement, instances) if sequence is not None else ()),
@@ -352,11 +351,7 @@ def _read_model(
         bucket_file=_bucket_file(values["buckets"], directory),
         warmup=values["warmup"] != "off",
         warmup_background=values["warmup"] == "background",
-        warmup_repeats=count("warmup_repeats", least=1, most=MOST_REPEATS),
-        warmup_budget_s=_seconds("warmup_budget_s", values["warmup_budget_s"]),
         learn=values["learn"],
-        learn_every_s=_seconds("learn_every_s", values["learn_every_s"]),
-        early_reply=values["early_reply"] == "auto",
         assume=_assumed(*said["assume"]),
         warmup_samples=warmup_samples(config, directory),
         priority=int(values["priority"]),

@@ -23,7 +23,6 @@ __all__ = [
     "MACHINE_SETTINGS",
     "MOST_LANES",
     "MOST_LENGTH",
-    "MOST_REPEATS",
     "MOST_THREADS",
     "OF_FUSED",
     "SETTINGS",
@@ -41,8 +40,6 @@ GE_LEVELS = ("session.", "graph.", "global.")
 MOST_THREADS = 4096
 # Runs of a device at once: each is a thread, and what a run holds.
 MOST_LANES = 1024
-# A bucket that is run more often would not be measured better.
-MOST_REPEATS = 10_000
 # What serving takes for granted of a model; docs/tested.md says what each is.
 ASSUMPTIONS = ("axes", "outputs", "rows", "padding", "states", "engine", "precision")
 # A size in a bucket; see `buckets.strategies`.
@@ -155,7 +152,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="max_elements",
         default="0",
         help="The most elements (rows times sizes) of one bucket, and of a run of several rows "
-        "where any shape runs. 0: no limit.",
+        "where any shape runs: bounds scratch memory, and what a short request waits for a long "
+        "run (docs/presets.md). 0: no limit.",
     ),
     Setting(
         key="max_graphs",
@@ -187,35 +185,11 @@ SETTINGS: tuple[Setting, ...] = (
         "is as `on`.",
     ),
     Setting(
-        key="warmup_repeats",
-        default="3",
-        help="How many runs per bucket are measured; the shortest counts. Serving corrects it. "
-        f"At most {MOST_REPEATS}.",
-    ),
-    Setting(
-        key="warmup_budget_s",
-        default="0",
-        help="Seconds after which warm-up measures no further bucket; the rest is estimated. 0: "
-        "no limit.",
-    ),
-    Setting(
         key="learn",
         default="record",
         choices=("off", "record", "serve"),
         help="Whether real sizes are counted (`record`, for `ge-backend tune`), and whether new "
         "buckets are made from them and swapped in while serving (`serve`).",
-    ),
-    Setting(
-        key="learn_every_s",
-        default="60",
-        help="With `learn: serve`, the seconds between two looks at the traffic.",
-    ),
-    Setting(
-        key="early_reply",
-        default="auto",
-        choices=("auto", "never"),
-        help="Whether requests of a run that ends well before its batch are answered at once. "
-        "`auto`: where that gains more than it costs (0.1-0.2 ms per reply).",
     ),
     Setting(
         key="score_activation",
@@ -459,7 +433,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="library_path",
         variable="GE_LIBRARY_PATH",
-        help="LD_LIBRARY_PATH for executors, which must not see the server's private libraries.",
+        help="LD_LIBRARY_PATH for executors, which must not see the server's private libraries: "
+        "for a toolkit, such as CANN, that is not where the system looks.",
     ),
     Setting(
         key="linger_s",
@@ -542,11 +517,7 @@ OF_GRAPHS = frozenset(
         "max_elements",
         "ragged",
         "max_length",
-        "warmup_repeats",
-        "warmup_budget_s",
         "learn",
-        "learn_every_s",
-        "early_reply",
         "max_queue_size",
         "default_timeout_microseconds",
     }
@@ -557,7 +528,6 @@ OF_FUSED = frozenset(
     {
         "fuse",
         "executor",
-        "early_reply",
         "max_queue_size",
         "default_timeout_microseconds",
         "score_activation",

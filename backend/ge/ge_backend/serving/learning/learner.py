@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 # Traffic is written this often; at most so much of it is lost if the stub is killed.
 KEEP_EVERY_S = 10.0
+# `learn: serve` looks at the traffic after so long, then after twice as long each time, at most.
+RELEARN_FIRST_S, RELEARN_MOST_S = 10.0, 60.0
 # What is being prepared when the model is unloaded is not waited for any longer.
 CLOSE_WITHIN_S = 3.0
 # A prepared bucket cannot be given back while its graph is loaded. Without `max_graphs`, an
@@ -104,6 +106,7 @@ class Learner:
 
     def _work(self) -> None:
         kept = looked = measure_at = time.monotonic()
+        relearn_s = RELEARN_FIRST_S
         pauses = iter(MEASURE_AGAIN_S)
         changes = self._config.overflow == "extend" or self._config.learn == "serve"
         look_every_s = LOOK_EVERY_S if changes and not self._fixed else KEEP_EVERY_S
@@ -120,13 +123,13 @@ class Learner:
             if self._config.overflow == "extend" and not self._fixed:
                 for sizes in missed:
                     self._attempt(functools.partial(self._extend, sizes))
-            due = now - looked >= self._config.learn_every_s
+            due = now - looked >= relearn_s
             relearning = self._config.learn == "serve" and due and not self._fixed
             if relearning or now - kept >= KEEP_EVERY_S:
                 kept = now
                 self._keep()
             if relearning:
-                looked = now
+                looked, relearn_s = now, min(2 * relearn_s, RELEARN_MOST_S)
                 self._attempt(self._relearn)
 
     def _attempt(

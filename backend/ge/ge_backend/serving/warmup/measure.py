@@ -15,7 +15,7 @@ from ge_backend.executor.client.session import Session
 from ge_backend.model.files.model_file import model_files
 from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.warmup.shaped import ShapedModel
-from ge_backend.serving.warmup.warmup import Effort, first_cost, warm_up
+from ge_backend.serving.warmup.warmup import first_cost, warm_up
 from ge_backend.shapes.buckets.bucketed import BucketedCosts
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import (
@@ -44,6 +44,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+# Runs of a bucket that are measured: the shortest counts, as others can only lengthen one.
+REPEATS = 3
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 # Between the smallest and the largest size that is run at every start there are this many steps.
 SAMPLED_SIZES = 3
@@ -69,8 +71,7 @@ def known_costs(model: ShapedModel) -> dict[Bucket, float]:
 
 def measured_anew(model: ShapedModel) -> dict[Bucket, float]:
     """Measure every bucket now and keep the costs, as warm-up does; nanoseconds by bucket."""
-    effort = Effort(repeats=model.config.warmup_repeats)
-    costs = warm_up(model.session, model.layout, model.grid.entries, effort)
+    costs = warm_up(model.session, model.layout, model.grid.entries, REPEATS)
     key = cost_key(model)
     kept = {**model.store.costs(key), **costs}
     model.store.keep_costs(key, kept)
@@ -121,7 +122,7 @@ def measured_costs(
         session,
         layout,
         entries if _prepared(session) else [*missing, *_rerun(session, entries, kept)],
-        Effort(repeats=config.warmup_repeats, budget_s=config.warmup_budget_s),
+        REPEATS,
         known=kept.keys() if config.warmup else entries,
         stopped=stopped,
     )
@@ -156,7 +157,7 @@ def added_costs(
         session,
         layout,
         buckets if _prepared(session) else to_measure,
-        Effort(repeats=config.warmup_repeats),
+        REPEATS,
         known=known.keys() if config.warmup else buckets,
         stopped=stopped,
     )
@@ -233,7 +234,7 @@ def _prepare_others(
 
     def prepare(session: Session) -> None:
         chosen = buckets if _prepared(session) else _rerun(session, buckets, buckets)
-        warm_up(session, layout, chosen, Effort(repeats=0), known=buckets, stopped=stopped)
+        warm_up(session, layout, chosen, 0, known=buckets, stopped=stopped)
 
     if sessions:
         with ThreadPoolExecutor(len(sessions)) as threads:

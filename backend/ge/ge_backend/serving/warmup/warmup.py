@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
@@ -19,7 +18,6 @@ from ge_backend.tensors import DataType, Shape
 
 __all__ = [
     "RUN_OVERHEAD_NS",
-    "Effort",
     "bucket_inputs",
     "bucket_shapes",
     "describe_bucket",
@@ -38,33 +36,19 @@ log = logging.getLogger(__name__)
 RUN_OVERHEAD_NS = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How much warm-up measures.
-
-    Attributes:
-        repeats: runs per bucket; the shortest counts.
-        budget_s: seconds after which nothing more is measured; 0 is no limit. Engines with static
-            shapes still prepare every bucket: what is not prepared cannot be served.
-    """
-
-    repeats: int
-    budget_s: float = 0.0
-
-
 def warm_up(
     session: Session,
     layout: Layout,
     buckets: Sequence[Bucket],
-    effort: Effort,
+    repeats: int,
     known: Collection[Bucket] = (),
     stopped: Callable[[], bool] = lambda: False,
 ) -> dict[Bucket, float]:
     """Return what a run of each bucket costs in nanoseconds; what could not run is left out.
 
-    The executor measures a shape once, whichever instance asks first. Buckets in `known` are
-    prepared, not measured again. It ends between two buckets once `stopped` says so. Nothing is
-    measured of a graph of which no size is known that runs.
+    The shortest of its runs counts. The executor measures a shape once, whichever instance asks
+    first. Buckets in `known` are prepared, not measured again. It ends between two buckets once
+    `stopped` says so. Nothing is measured of a graph of which no size is known that runs.
 
     Raises:
         ConfigError: an output's first dimension is not the rows.
@@ -82,13 +66,9 @@ def warm_up(
     for number, bucket in enumerate(ordered, start=1):
         if stopped():
             break
-        late = 0 < effort.budget_s < time.monotonic() - started
-        if late and not session.static_shapes:
-            log.info("warm-up stops at %d/%d: its budget is used up", number - 1, len(ordered))
-            break
-        measured = not (late or bucket in known)
+        measured = bucket not in known
         label = describe_bucket(bucket, layout)
-        prepared = prepare_bucket(session, layout, bucket, effort.repeats if measured else 0)
+        prepared = prepare_bucket(session, layout, bucket, repeats if measured else 0)
         if prepared is None:
             log.info("warm-up %d/%d %s failed", number, len(ordered), label)
             continue
