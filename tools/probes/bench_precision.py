@@ -1,11 +1,11 @@
 """Speed, memory and accuracy of real encoders per engine and precision, without a server.
 
-`python -m tools.probes.bench_precision` prints the table of docs/precision.md and one JSON line per
+`python -m tools.probes.bench_precision` prints a table of benchmarks/README.md and a JSON line per
 row, each measured in a process of its own. Cosines are those of texts' embeddings with the first
 row's of the same encoder; texts are found by headings, both of this repository's pages. Further
-encoders, as files of packages, are named:
+encoders, as packages ship them, are named; of a graph, its embeddings, too:
 
-    python -m tools.probes.bench_precision --model NAME=FILE.onnx:OUTPUT
+    python -m tools.probes.bench_precision --model NAME=FILE.onnx:OUTPUT --model NAME=FOLDER
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 ROWS = 8
 LENGTHS = (24, 128)
 REPEATS = 7
+NAMED = "NAME=FILE:OUTPUT, or NAME=FOLDER of a checkpoint"
 QUANTISED = "onnxruntime, quantised by itself"
 TITLES = ("encoder", "engine", "precision", "MB", "recall@1", "MRR", "mean cosine", "least cosine")
 
@@ -78,7 +79,7 @@ class Result:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--model", action="append", default=[], metavar="NAME=FILE:OUTPUT")
+    parser.add_argument("--model", action="append", default=[], help=NAMED)
     parser.add_argument("--sections", type=int, help="of the pages; all by default")
     options = parser.parse_args(arguments)
     console = Console(width=140)
@@ -99,11 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def ways(models: Sequence[str], folder: Path, console: Console) -> Iterator[Way]:
     """Yield what is measured; of each encoder first what the others are compared with."""
     encoder = prepare(Path(".cache/encoder"), console)
-    files = {"all-MiniLM-L6-v2": (encoder.onnx, OUTPUT)}
-    for model in models:
-        name, _, rest = model.partition("=")
-        file, _, own = rest.rpartition(":")
-        files[name] = Path(file).resolve(), own
+    named_files, named_folders = named(models)
+    files = {"all-MiniLM-L6-v2": (encoder.onnx, OUTPUT), **named_files}
+    checkpoints = {"all-MiniLM-L6-v2, checkpoint": encoder.checkpoint, **named_folders}
     for name, (path, output) in files.items():
         for engine, precision in (
             ("onnxruntime", "origin"),
@@ -116,20 +115,20 @@ def ways(models: Sequence[str], folder: Path, console: Console) -> Iterator[Way]
             if engine == QUANTISED:
                 quantise(path, chosen)
             yield Way(encoder=name, path=chosen, output=output, engine=engine, precision=precision)
-    checkpoint = encoder.checkpoint / "config.json"
-    for engine, precision in (
-        ("openvino", "origin"),
-        ("openvino", "bf16"),
-        ("openvino", "int8"),
-        ("transformers", "bf16"),
-    ):
-        yield Way(
-            encoder="all-MiniLM-L6-v2, checkpoint",
-            path=checkpoint,
-            output=OUTPUT,
-            engine=engine,
-            precision=precision,
-        )
+    for name, checkpoint in checkpoints.items():
+        for engine, precision in (
+            ("openvino", "origin"),
+            ("openvino", "bf16"),
+            ("openvino", "int8"),
+            ("transformers", "bf16"),
+        ):
+            yield Way(
+                encoder=name,
+                path=checkpoint / "config.json",
+                output=OUTPUT,
+                engine=engine,
+                precision=precision,
+            )
     for precision in ("origin", "bf16", "fp16"):
         yield Way(
             encoder="all-MiniLM-L6-v2, model.pt2",
@@ -138,6 +137,24 @@ def ways(models: Sequence[str], folder: Path, console: Console) -> Iterator[Way]
             engine="torch",
             precision=precision,
         )
+
+
+def named(models: Sequence[str]) -> tuple[dict[str, tuple[Path, str]], dict[str, Path]]:
+    """Return graphs with the names of their embeddings, and checkpoints' folders, by their names.
+
+    Args:
+        models: each `NAME=FILE:OUTPUT` or `NAME=FOLDER`.
+    """
+    files: dict[str, tuple[Path, str]] = {}
+    folders: dict[str, Path] = {}
+    for model in models:
+        name, _, rest = model.partition("=")
+        if Path(rest).is_dir():
+            folders[f"{name}, checkpoint"] = Path(rest).resolve()
+        else:
+            file, _, output = rest.rpartition(":")
+            files[name] = Path(file).resolve(), output
+    return files, folders
 
 
 def quantise(path: Path, to: Path) -> None:

@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime")
 
 from pathlib import Path
 
-from tools.probes.bench_precision import TITLES, Result, Way, described
+from tools.probes.bench_precision import TITLES, Result, Way, described, named
 from tools.probes.retrieval import LEAST_WORDS, Found, Section, found, sections
 
 LONG, SHORT = "word " * LEAST_WORDS, "few words"
@@ -40,3 +40,12 @@ def test_a_row_says_how_far_its_embeddings_are_from_those_in_full():
     cells = ("e", "openvino", "int8", "3", "1.000", "1.0000", "0.90000", "0.8000")
     assert tuple(row[title] for title in TITLES) == cells
     assert row["ms"] == [1.0, 2.0]
+
+
+def test_encoders_are_files_or_folders(tmp_path):
+    """Of a file the name of its embeddings is said, too."""
+    file = tmp_path / "m.onnx"
+    assert named([f"one={file}:461", f"two={tmp_path}"]) == (
+        {"one": (file, "461")},
+        {"two, checkpoint": tmp_path},
+    )
