@@ -34,6 +34,7 @@ LONG = {
     "project/benchmarks": "tests of the benchmarks",
     "project/demo": "tests of the demo",
     "project/deploy": "tests of container and cluster files",
+    "backend/engines/ov/test_quantised_files.py": "installs NNCF, quantises a real encoder",
     "backend/engines/torch/test_encoder_export.py": "exports real encoders",
 }
 
