@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, StateLost
@@ -134,12 +133,7 @@ class Pipeline:
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
         progress = Progress(requests, costs, self.layout, retention)
-
-        def count() -> None:
-            self._count_batch(requests, costs)
-            self._count_runs(batch.sub_batches, progress)
-
-        yield from self._execute(batch.sub_batches, progress, count)
+        yield from self._execute(batch.sub_batches, progress)
         if progress.suspects:
             yield from self._repeat(progress.suspects, progress, solo=False)
         for span in progress.dangers:
@@ -161,8 +155,7 @@ class Pipeline:
             for span in spans
             if not progress.failed(span.request)
         )
-        count = functools.partial(self._count_runs, alone, progress)
-        yield from self._execute(alone, progress, count, keep=True, solo=solo)
+        yield from self._execute(alone, progress, repeated=True, solo=solo)
 
     @property
     def ready(self) -> bool:
@@ -214,25 +207,35 @@ class Pipeline:
         self,
         sub_batches: Sequence[SubBatch],
         progress: Progress,
-        count: Callable[[], None],
         *,
-        keep: bool = False,
+        repeated: bool = False,
         solo: bool = False,
     ) -> Iterator[Reply]:
-        """Yield replies; what is to be counted is counted once, while the first runs run."""
+        """Yield replies; what is to be counted is counted once, while the first runs run.
+
+        Args:
+            sub_batches: what runs.
+            progress: of the batch.
+            repeated: the batch has run before: it is counted, and what was staged stays as it is.
+            solo: see `Fleet.run`.
+        """
         waiting = time.perf_counter()
-        uncounted = [count]
+        counted = False
 
         def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[Run | GeError]:
             nonlocal waiting
             parts = [sub_batches[index] for index in chosen]
-            orders = self._stage(parts, progress, session, keep=keep or again)
+            orders = self._stage(parts, progress, session, keep=repeated or again)
             waiting = time.perf_counter()
             return orders
 
         def meanwhile() -> None:
-            while uncounted:
-                uncounted.pop()()
+            nonlocal counted
+            if not counted:
+                counted = True
+                if not repeated:
+                    self._count_batch(progress.requests, progress.costs)
+                self._count_runs(sub_batches, progress)
 
         def unwanted(index: int) -> bool:
             return all(progress.unwanted(span.request) for span in sub_batches[index].spans)
