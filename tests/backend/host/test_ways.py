@@ -48,7 +48,7 @@ ensemble_scheduling {
 """
 
 # Files and functions at most, which is what they are: where a way gets shorter, these follow.
-ENCODER, SEQUENCE_STEP, FUSED = (25, 101), (30, 127), (28, 116)
+ENCODER, SEQUENCE_STEP, FUSED = (25, 101), (30, 122), (28, 116)
 
 
 @pytest.fixture

@@ -56,11 +56,13 @@ class Steps:
     def end_batch(self) -> None:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
-        if self._sequencer.num_events != self._num_told:  # most batches only go on
-            self._num_told = self._sequencer.num_events
-            for event, count in (self._sequencer.events - self._told).items():
-                self._recorder.add("ge_sequences_total", count, event=event)
-            self._told = Counter(self._sequencer.events)
+        happened = self._sequencer.num_events
+        if happened == self._num_told:  # most batches only go on
+            return
+        self._num_told = happened
+        for event, count in (self._sequencer.events - self._told).items():
+            self._recorder.add("ge_sequences_total", count, event=event)
+        self._told = Counter(self._sequencer.events)
         if self._sequencer.live != self._live:
             self._live = self._sequencer.live
             self._recorder.set("ge_sequences_live", self._live)

@@ -20,6 +20,7 @@ class Sequencer:
 
     def __init__(self, batching: SequenceBatching) -> None:
         self._table = SlotTable(batching.slots, batching.idle_s)
+        # The slot of a request is its place in the host's list then; tested on 2.51.
         self._placed = batching.strategy == "direct"
         varying = [state for state in batching.states if -1 in state.dims]
         self._initial = tuple(state.initial_dims for state in varying)
@@ -52,7 +53,8 @@ class Sequencer:
         Else the steps behind a START that was refused would go on from the state of before. That
         a sequence is lost is not told here, and so stays to be told.
         """
-        if not (start or self._table.is_live(sequence, self._place(index))):
+        place = index if self._placed else None
+        if not (start or self._table.is_live(sequence, place)):
             return
         with contextlib.suppress(QueueFull):
             self._take(index, sequence, start=start, end=end, now_s=now_s)
@@ -62,7 +64,8 @@ class Sequencer:
         """Note how the step of the request at this place of the host's list went."""
         step = self._steps.pop(index)
         if error is None:
-            self._table.advance(step)
+            if step.starting:
+                self._table.advance(step)
             self._shapes[step.slot] = tuple([states[name] for name in self._names])
         elif isinstance(error, StateLost):
             self._table.lose(step)
@@ -109,17 +112,10 @@ class Sequencer:
             start=start,
             end=end,
             now_s=now_s,
-            place=self._place(index),
+            place=index if self._placed else None,
             busy={taken.slot for taken in self._steps.values()} if start else (),
         )
         if step.starting:
             self._shapes[step.slot] = self._initial
         self._steps[index] = step
         return step
-
-    def _place(self, index: int) -> int | None:
-        """Return the slot that the host has given to the request at this place of its list.
-
-        Tested on 2.51: with `direct`, that is the place itself.
-        """
-        return index if self._placed else None
