@@ -296,7 +296,9 @@ def test_a_defect_ends_the_connection_and_the_next_use_opens_another(session, mo
     monkeypatch.setattr(StubHandler, "_answer", broken)
     with pytest.raises(ZeroDivisionError):
         session.inspect()
+    assert (session.runs_here, session.broken) == (False, True)
     assert sums(run_values(session, 1)) == [3]
+    assert (session.runs_here, session.broken) == (True, False)
 
 
 def test_leaving_ends_what_waits(session):

@@ -141,8 +141,12 @@ class _InlineConnection(ExecutorConnection):
     def _serve(self) -> None:
         with self._serving:
             stays, self._stays = self._stays, False  # what serving raises ends the connection
-            if stays:
-                self._stays = self._handler.serve_one()
+            try:
+                if stays:
+                    self._stays = self._handler.serve_one()
+            finally:
+                if not self._stays:  # nor does it run anything
+                    self.here = None
 
 
 def _retire(executor: Executor) -> None:
