@@ -1,23 +1,23 @@
 """What shared memory saves: one tensor there and back, in messages or in a shared region.
 
 The model computes nothing and returns its input, so what is measured is the way of the tensor. The
-four ways take turns for each size, several rounds. The client's own copies are part of it: into the
-message or the region, and out of the message; a result in a region is read where it is.
+four ways take turns for each size, and the fastest trip of each counts. The client's own copies are
+part of it: into the message or the region, and out of the message; a result in a region is read
+where it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import json
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ import numpy as np
 import numpy.typing as npt
 import tritonclient.utils.shared_memory as shm
 
-from benchmarks.harness.report import machine
+from benchmarks.harness.compare import announce
+from benchmarks.harness.turns import fastest_ms
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
-__all__ = ["Sample", "lines", "main", "plot", "summary", "write_repository"]
+__all__ = ["lines", "main", "plot", "write_repository"]
 
 MODEL = "echo"
 CONFIG = """\
@@ -43,8 +44,6 @@ parameters { key: "warmup" value { string_value: "off" } }
 KIB = 1024
 SIZES = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
 REGION = f"ge-bench-{os.getpid()}"
-# Trips that warm a way up, and the fewest that are measured.
-WARM = 2
 WAYS = ("http", "http shared", "grpc", "grpc shared")
 
 Values = npt.NDArray[np.float32]
@@ -52,20 +51,10 @@ Values = npt.NDArray[np.float32]
 Trip = Callable[[Values], Values]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """The time of the fastest trip of one way's turn, milliseconds."""
-
-    nbytes: int
-    way: str
-    round_number: int
-    ms: float
-
-
 def main() -> None:
     """Run it, print the table and draw it."""
     options = _parse(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    announce()
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         repository = Path(temporary)
         write_repository(repository)
@@ -77,8 +66,7 @@ def main() -> None:
                 address = getattr(server, protocol)
                 ways = stack.enter_context(_ways(protocol, address, region, 2 * max(SIZES)))
                 trips |= ways
-            samples = list(_measured(trips, options.rounds, options.window))
-    times = summary(samples)
+            times = {nbytes: _measured(trips, nbytes, options.rounds) for nbytes in SIZES}
     print("\n".join(lines(times)))
     if options.plot is not None and not plot(times, options.plot):
         print("no plot: matplotlib is not installed", file=sys.stderr)
@@ -93,15 +81,6 @@ def write_repository(repository: Path) -> None:
     model = {"inputs": [{"name": "x", **tensor}], "outputs": outputs}
     (version / "model.null").write_text(json.dumps(model))
     (version.parent / "config.pbtxt").write_text(CONFIG)
-
-
-def summary(samples: Sequence[Sample]) -> dict[int, dict[str, float]]:
-    """Return each way's fastest trip by size: other programs only ever add to a time."""
-    best: dict[int, dict[str, float]] = {}
-    for sample in samples:
-        times = best.setdefault(sample.nbytes, {})
-        times[sample.way] = min(sample.ms, times.get(sample.way, sample.ms))
-    return best
 
 
 def lines(times: Mapping[int, Mapping[str, float]]) -> Iterator[str]:
@@ -139,26 +118,19 @@ def plot(times: Mapping[int, Mapping[str, float]], path: Path) -> bool:
     return True
 
 
-def _measured(trips: Mapping[str, Trip], rounds: int, window_s: float) -> Iterator[Sample]:
-    for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-        for nbytes in SIZES:
-            values = np.random.default_rng(nbytes).random(nbytes // 4, np.float32)
-            for way in WAYS if number % 2 == 0 else reversed(WAYS):
-                ms = _least_ms(trips[way], values, window_s)
-                yield Sample(nbytes=nbytes, way=way, round_number=number, ms=ms)
+def _measured(trips: Mapping[str, Trip], nbytes: int, rounds: int) -> dict[str, float]:
+    """Return the milliseconds of each way's fastest trip: other programs only ever add to one.
 
-
-def _least_ms(trip: Trip, values: Values, window_s: float) -> float:
-    for _ in range(WARM):
+    Raises:
+        ValueError: what came back is not what was sent.
+    """
+    print(f"tensors of {_size(nbytes)}", file=sys.stderr, flush=True)
+    values = np.random.default_rng(nbytes).random(nbytes // 4, np.float32)
+    for trip in trips.values():  # which warms it up, too
         if not np.array_equal(trip(values), values):
             raise ValueError("what came back is not what was sent")
-    times: list[float] = []
-    while sum(times) < window_s or len(times) < WARM:
-        started = time.perf_counter()
-        trip(values)
-        times.append(time.perf_counter() - started)
-    return 1e3 * min(times)
+    ways = {way: functools.partial(trip, values) for way, trip in trips.items()}
+    return fastest_ms(ways, rounds)
 
 
 @contextmanager
@@ -206,10 +178,7 @@ def _size(nbytes: int) -> str:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_shared_memory", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--window", type=float, default=0.15, help="seconds per size, way and round"
-    )
+    parser.add_argument("--rounds", type=int, default=40, help="trips of each size and way")
     parser.add_argument("--plot", type=Path, help="where to draw it, such as shared_memory.png")
     return parser.parse_args(arguments)
 

@@ -8,15 +8,19 @@ their next request when the last one is answered: one of the small model's, so m
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.bench_queue_policy import keep_asking, served, write_echo
+from benchmarks.bench_queue_policy import TRAFFIC, echo_pool, write_echo
+from benchmarks.harness import compare
+from benchmarks.harness.client import LoadProcess
 from benchmarks.harness.figures import percentile
-from benchmarks.harness.report import machine
+from benchmarks.harness.servers import Running, serve
+from benchmarks.harness.turns import Load, System, one_window
 from benchmarks.pbtxt import parameter_lines
 
 __all__ = ["Window", "lines", "main", "write_repository"]
@@ -59,11 +63,24 @@ class Window:
 def main() -> None:
     """Run it and print the table."""
     options = _parse(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    with served(
-        lambda folder: write_repository(folder, options.small_ms, options.large_ms)
-    ) as address:
-        windows = list(_windows(address, options))
+    compare.announce()
+    pools = {f"{name}/{TRAFFIC}": echo_pool(name) for name in (LARGE, *SMALL)}
+    with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
+        write_repository(Path(temporary), options.small_ms, options.large_ms)
+        with (
+            serve(Path(temporary)) as server,
+            LoadProcess(pools) as beside,
+            LoadProcess(pools) as process,
+            ThreadPoolExecutor(1) as thread,
+        ):
+
+            def window(small: str, clients: int) -> Window:
+                of_large = thread.submit(_per_s, beside, server, clients, options.window)
+                small_ms = _latencies_ms(process, server, small, options.window)
+                rate = of_large.result()
+                return Window(small=small, clients=clients, small_ms=small_ms, large_per_s=rate)
+
+            windows = list(_windows(window, options))
     print("\n".join(lines(windows)))
 
 
@@ -94,21 +111,30 @@ def _large_per_s(windows: Sequence[Window], small: str, clients: int) -> float:
     return sum(rates) / max(1, len(rates))
 
 
-def _windows(address: str, options: argparse.Namespace) -> Iterator[Window]:
+def _windows(window: Callable[[str, int], Window], options: argparse.Namespace) -> Iterator[Window]:
     for number in range(options.rounds):
         print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
         for clients in [0, *options.clients]:
             for small in ["", *SMALL]:
-                yield asyncio.run(_window(address, small, clients, options.window))
+                yield window(small, clients)
 
 
-async def _window(address: str, small: str, clients: int, seconds: float) -> Window:
-    (large_ms, took_s), (small_ms, _) = await asyncio.gather(
-        keep_asking(address, LARGE, clients, seconds),
-        keep_asking(address, small, int(bool(small)), seconds),
-    )
-    rate = len(large_ms) / took_s
-    return Window(small=small, clients=clients, small_ms=small_ms, large_per_s=rate)
+def _per_s(process: LoadProcess, server: Running, clients: int, seconds: float) -> float:
+    """Return the large model's answers in a second, with so many requests in flight."""
+    if not clients:
+        return 0.0
+    (large,) = server.systems([System(name=LARGE, model=LARGE)])
+    return one_window(process, large, Load(traffic=TRAFFIC, in_flight=clients), seconds).per_s
+
+
+def _latencies_ms(
+    process: LoadProcess, server: Running, small: str, seconds: float
+) -> Sequence[float]:
+    """Return the milliseconds of a small model's answers, one request in flight; "" has none."""
+    if not small:
+        return ()
+    (system,) = server.systems([System(name=small, model=small)])
+    return one_window(process, system, Load(traffic=TRAFFIC, in_flight=1), seconds).latencies_ms
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

@@ -21,7 +21,7 @@ class Cell:
     The better layout answers more requests in a closed loop, and has the lower p99 in an open one.
 
     Attributes:
-        p50_ms, p99_ms: over the latencies of all rounds.
+        p50_ms, p99_ms, most_ms: over the latencies of all rounds.
         late_ms: the load generator's own lateness in an open loop, p99 of the worst round.
         refused: requests per second that were answered 503.
         server_ms, client_ms: CPU milliseconds per request.
@@ -39,6 +39,7 @@ class Cell:
     per_s: float
     p50_ms: float
     p99_ms: float
+    most_ms: float
     late_ms: float
     refused: float
     server_ms: float
@@ -111,6 +112,7 @@ def _cell(turns: Sequence[Turn]) -> Cell:
         per_s=statistics.median(report.per_s for report in reports),
         p50_ms=percentile(latencies, 50),
         p99_ms=percentile(latencies, 99),
+        most_ms=max(latencies),
         late_ms=max(report.late_ms for report in reports),
         refused=statistics.median(report.refused / report.wall_s for report in reports),
         server_ms=_cpu_ms(turns, SERVER_ROLES),

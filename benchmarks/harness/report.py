@@ -25,6 +25,7 @@ COLUMNS: Mapping[str, Callable[[Cell], str]] = {
     "req/s": lambda cell: f"{cell.per_s:.0f}",
     "p50 ms": lambda cell: f"{cell.p50_ms:.2f}",
     "p99 ms": lambda cell: f"{cell.p99_ms:.2f}",
+    "max ms": lambda cell: f"{cell.most_ms:.0f}",
     "CPU ms": lambda cell: f"{cell.server_ms:.3f}",
     "MiB": lambda cell: _number(cell.memory_mib, ".0f"),
     "x best": lambda cell: _number(cell.best_x, ".2f"),
