@@ -167,7 +167,7 @@ Besides:
 - From 2.68 (26.04) on each stub writes a fatal Python error as its model is unloaded, those of
   plain Python models too. It has ended in order by then, and nothing is left.
 - Most kinds of [requests that end a server](security.md#what-ends-a-server) are refused from
-  releases between 2.54 (25.01) and 2.69 (26.05) on: where clients are not trusted, upgrade.
+  releases between 2.53 (24.12) and 2.69 (26.05) on: where clients are not trusted, upgrade.
 
 ## What has run
 
