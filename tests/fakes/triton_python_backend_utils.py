@@ -72,6 +72,20 @@ class InferenceResponse:
         return self._error
 
 
+class ResponseWithParameters(InferenceResponse):
+    """That of hosts from 25.02 on. Source: python_backend 1ea48a6 src/pb_stub.cc."""
+
+    def __init__(self, output_tensors=(), error=None, parameters=None):
+        super().__init__(output_tensors, error)
+        given = parameters or {}
+        if any(not isinstance(value, bool | int | str) for value in given.values()):
+            raise TritonModelException("Expect parameters values to have type bool/int/str")
+        self._parameters = json.dumps(given)
+
+    def parameters(self):
+        return self._parameters
+
+
 class Sender:
     def __init__(self):
         self.sent = []

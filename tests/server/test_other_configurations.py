@@ -137,6 +137,27 @@ def test_a_fused_model_takes_what_load_requests_have_changed(client):
         client.load_model("one_fused")
 
 
+def test_responses_have_parameters_where_the_server_has_them(server, client):
+    """Else a model that is to send some is refused, with the release that brought them."""
+    config = {
+        "backend": "ge",
+        "max_batch_size": 8,
+        "parameters": {"response_parameters": {"string_value": "on"}},
+    }
+    if server.abilities.has("response_parameters"):
+        client.load_model("neg", config=json.dumps(config))
+        tensor = grpcclient.InferInput("x", list(X.shape), "FP32")
+        tensor.set_data_from_numpy(X)
+        told = client.infer("neg", [tensor], client_timeout=60).get_response().parameters
+        assert (told["rows"].int64_param, told["padding"].int64_param) == (1, 0)
+        assert told["bucket"].string_param == "1x2"
+    else:
+        with pytest.raises(InferenceServerException, match=r"came with Triton 2\.55 \(25\.02\)"):
+            client.load_model("neg", config=json.dumps(config))
+    client.load_model("neg")
+    np.testing.assert_array_equal(answer(client, "neg"), -X)
+
+
 def load_anew(client, model):
     client.unload_model(model)
     client.load_model(model)

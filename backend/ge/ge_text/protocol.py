@@ -167,6 +167,7 @@ class Delta:
         cumulative: sum of the log-probabilities of all of the sample's tokens so far; not a number
             where one of them is not known, as where nobody asked for any.
         finish: why the sample has ended: `stop` or `length`; "" while it goes on.
+        found_tokens: how many of `prompt_tokens` were in the cache already; -1: not known.
         samples: how many the request has.
         warnings: what the request says and is not kept to.
     """
@@ -180,6 +181,7 @@ class Delta:
     cumulative: float = 0.0
     finish: str = ""
     prompt_tokens: int = 0
+    found_tokens: int = -1
     warnings: tuple[str, ...] = ()
 
 

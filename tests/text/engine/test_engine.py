@@ -283,6 +283,22 @@ def test_figures_of_the_prefix_cache_are_of_what_was_spared():
     assert [counts[name] for name in counts if name.startswith("prefix")] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("beam_width", [1, 2])
+def test_a_text_is_told_what_the_cache_had_of_its_prompt(beam_width):
+    """With each token: whole blocks of what was computed before, and nothing the first time."""
+    served, told = serving(eos=()), {}
+
+    def sink(update):
+        told.setdefault(update.id, set()).add(update.found)
+        return False
+
+    for name in ("a", "b"):
+        parameters = parse_parameters({"max_tokens": 3, "temperature": 0, "beam_width": beam_width})
+        served.engine.submit(GenerationRequest(id=name, prompt=SHARED, parameters=parameters), sink)
+        served.run()
+    assert told == {"a": {0}, "b": {20}}
+
+
 def test_salts_are_caches_apart():
     """Nobody's first token comes sooner because of what somebody with another salt asked."""
     served = serving(eos=())

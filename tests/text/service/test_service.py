@@ -254,6 +254,7 @@ def test_two_instances_share_one_engine(rig):
         assert sink.text() == Letters().decode(sink.ids())
         assert sink.deltas[-1][0].finish == "length"
         assert sink.deltas[0][0].prompt_tokens == 2
+        assert sink.deltas[0][0].found_tokens == 0
 
 
 class Around(Letters):

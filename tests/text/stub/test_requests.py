@@ -1,6 +1,7 @@
 """Requests for text are read as Triton's vLLM backend reads them, and answered as it answers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,3 +156,59 @@ def test_a_response_has_nothing_that_was_not_named(pb_utils):
     )
     response = write_text_response(asked, [DELTA], first=True)
     assert [tensor.name() for tensor in response.output_tensors()] == ["output_ids"]
+
+
+ALL = ("text_output", *SWITCHES)
+
+
+def said(pb_utils, deltas=(DELTA,), **given):
+    """Return the parameters of the response to a request that is to have some."""
+    from ge_text.stub.requests import read_text_request, write_text_response
+
+    asked = read_text_request(request(pb_utils, text_input="a", **given), parameters=True)
+    return json.loads(write_text_response(asked, deltas, first=True).parameters())
+
+
+def test_parameters_of_a_response_say_what_outputs_would(newer_pb_utils):
+    """By their names, without having to be asked for one by one, and the adapter as it was asked."""
+    told = said(newer_pb_utils, parameters={"lora_name": "pirate"})
+    assert told == {
+        "finish_reason": "None",
+        "num_input_tokens": 2,
+        "num_output_tokens": 2,
+        "lora_name": "pirate",
+    }
+
+
+def test_what_the_cache_had_of_a_prompt_is_said_where_it_is_known(newer_pb_utils):
+    """None is a number, too; vLLM's own engine does not tell."""
+    deltas = [replace(DELTA, found_tokens=number) for number in (0, 32)]
+    told = [said(newer_pb_utils, (delta,))["prefix_found_tokens"] for delta in deltas]
+    assert told == [0, 32]
+    assert "prefix_found_tokens" not in said(newer_pb_utils)
+
+
+def test_several_samples_share_the_parameters_of_their_response(newer_pb_utils):
+    """Which have one value of each name."""
+    deltas = [replace(DELTA, finish="stop"), replace(DELTA, sample=1, ids=(5,), finish="length")]
+    told = said(newer_pb_utils, deltas)
+    assert (told["finish_reason"], told["num_output_tokens"]) == ("stop,length", 3)
+
+
+def test_what_comes_as_an_output_is_not_said_again(newer_pb_utils):
+    """Triton's `generate` shows both under one name. Source: server src/http_server.cc."""
+    told = said(
+        newer_pb_utils,
+        outputs=ALL,
+        return_finish_reason=[True],
+        return_num_input_tokens=[True],
+    )
+    assert told == {"num_output_tokens": 2}
+
+
+def test_responses_have_no_parameters_unless_the_model_says_so(pb_utils):
+    """Hosts before 25.02 take none, and this is such a one."""
+    from ge_text.stub.requests import write_text_response
+
+    response = write_text_response(read(pb_utils, text_input="a"), [DELTA], first=True)
+    assert not hasattr(response, "parameters")

@@ -73,7 +73,8 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         since=(2, 55),
         container="25.02",
         what="responses of Python models have parameters",
-        means="this backend sends none; what it has to say are outputs, on every release",
+        means="`response_parameters: on` has a model say by them how a response came about; "
+        "before, such a model is refused",
     ),
     "response_pool": ReleaseAbility(
         since=(2, 56),

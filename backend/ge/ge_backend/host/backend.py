@@ -218,9 +218,11 @@ class Backend:
             error = DeadlineExceeded(f"{error}; {arrival.time_said}")
         if error is None:
             try:
-                return write_response(arrival.request, reply.outputs, self._layout), None
+                written = write_response(arrival.request, reply.outputs, self._layout, reply.runs)
             except OutOfMemory as full:
                 error = full if self._steps is None else StateLost.after(full)
+            else:
+                return written, None
         return self._refuse(error), error
 
     def _answer(self, request: Any, response: Any, *, early: bool) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,11 @@ import triton_python_backend_utils as pb_utils
 
 from ge_backend.errors import GeError, Status
 from ge_backend.host.dlpack import export_bf16, import_bf16
+from ge_backend.host.response_parameters import run_parameters
 from ge_backend.host.room import check_room
 from ge_backend.metrics import Recorder
 from ge_backend.model.layout.layout import Layout
+from ge_backend.serving.batching.progress import RunNote
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.tensors import Array
 
@@ -94,8 +97,16 @@ def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
     )
 
 
-def write_response(request: Any, outputs: dict[str, Array], layout: Layout) -> Any:
+def write_response(
+    request: Any, outputs: dict[str, Array], layout: Layout, runs: Sequence[RunNote] = ()
+) -> Any:
     """Return the host's response with the outputs that the client asked for.
+
+    Args:
+        request: the host's.
+        outputs: all that there are, by name.
+        layout: of the model.
+        runs: what the response's parameters say; hosts that have none are asked for none.
 
     Raises:
         OutOfMemory: shared memory has no room for them.
@@ -104,13 +115,15 @@ def write_response(request: Any, outputs: dict[str, Array], layout: Layout) -> A
     arrays = {name: array for name, array in outputs.items() if name in wanted}
     check_room(arrays.values())
     bf16 = {output.name for output in layout.outputs if output.dtype.name == "BF16"}
+    said = {"parameters": run_parameters(runs)} if runs else {}
     return pb_utils.InferenceResponse(
         output_tensors=[
             pb_utils.Tensor.from_dlpack(name, export_bf16(array))
             if name in bf16
             else pb_utils.Tensor(name, np.ascontiguousarray(array))
             for name, array in arrays.items()
-        ]
+        ],
+        **said,
     )
 
 

@@ -12,6 +12,7 @@ from ge_backend.executor.process.heals import times_healed
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
+from ge_backend.host.response_parameters import check_response_parameters
 from ge_backend.host.version_folder import version_folder
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.model import MachineConfig, ModelConfig
@@ -53,6 +54,7 @@ class Instance:
             version=args["model_version"],
             environment=os.environ,
         )
+        check_response_parameters(wanted=config.response_parameters)
         recorder = Recorder()
         recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
         return cls(args["model_instance_name"], given, machine, config, recorder)

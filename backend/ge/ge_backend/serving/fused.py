@@ -199,12 +199,15 @@ def _buffer_bytes(pipeline: Pipeline, retention: StepRetention) -> list[int]:
 def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
     """Return the steps' configurations, completed from their graphs where they say too little.
 
-    Where the fused model says whether it runs inline, that is said of them, too.
+    Where the fused model says whether it runs inline, that is said of them, too, and so is whether
+    responses say what their runs were.
     """
     steps = []
     for at in ensemble.folders:
         with _named(ensemble.dag.name, at.path.name):
-            steps.append(replace(_completed(at), instances=config.instances))
+            told = config.response_parameters
+            own = replace(_completed(at), instances=config.instances, response_parameters=told)
+            steps.append(own)
     if config.executor != "auto":
         steps = [replace(step, executor=config.executor) for step in steps]
     return steps

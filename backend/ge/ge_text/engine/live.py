@@ -112,6 +112,7 @@ class LiveRequests:
             ranks=(drawn.rank,),
             top=(drawn.top,),
             finish=finish,
+            found=sequence.found,
         )
         if live.arrived.sink(update):
             finish = Finish.STOP
@@ -204,7 +205,7 @@ class LiveRequests:
             )
             self.end(request.id, Finish.ERROR, error, now_s)
             return
-        ends = live.sequences[0].ends
+        ends, found = live.sequences[0].ends, live.sequences[0].found
         for sequence in list(live.sequences):
             self._leave(live, sequence, now_s)
         for sample, path in enumerate(best[: request.parameters.n]):
@@ -220,6 +221,7 @@ class LiveRequests:
                     ranks=(0,) * len(path.tokens),
                     top=(None,) * len(path.tokens),
                     finish=finish,
+                    found=found,
                 )
             )
 

@@ -359,6 +359,8 @@ class Scheduler:
             sequence.swapped = 0
         else:
             self._prefixes.count(sequence, tokens)
+            if not sequence.begun:
+                sequence.found = min(tokens, sequence.num_prompt)
             self._pool.share(shared)
             sequence.blocks.extend(shared)
             sequence.num_computed = tokens

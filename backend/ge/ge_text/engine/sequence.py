@@ -71,6 +71,7 @@ class Sequence:
         adapter: key of what changes the model for it; "": nothing does.
         contents: of its first full blocks, as far as somebody asked.
         labelled: how many of its blocks, from the first on, can be found by their contents.
+        found: how many tokens of its prompt were in the cache when it first began.
     """
 
     request: GenerationRequest
@@ -95,6 +96,7 @@ class Sequence:
     adapter: str = ""
     contents: list[BlockContent] = field(default_factory=list)
     labelled: int = 0
+    found: int = 0
     _ids: Array
 
     @property

@@ -24,6 +24,7 @@ class Update:
         top: of each of them the best ids int64 [K] and their log-probabilities float32 [K], best
             first; None where the request did not ask.
         finish: why nothing will follow; None: more may come.
+        found: how many tokens of the prompt were in the cache already; -1: that is not known.
         error: what went wrong, with `Finish.ERROR` and `Finish.CANCELLED`.
     """
 
@@ -34,6 +35,7 @@ class Update:
     ranks: tuple[int, ...] = ()
     top: tuple[tuple[Array, Array] | None, ...] = ()
     finish: Finish | None = None
+    found: int = -1
     error: GeError | None = None
 
 

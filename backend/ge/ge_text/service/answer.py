@@ -95,6 +95,7 @@ class TextAnswer:
                 cumulative=sample.cumulative,
                 finish="" if finish is None else WORDS.get(finish, finish.value),
                 prompt_tokens=len(self.prompt),
+                found_tokens=update.found,
                 warnings=self.warnings,
             )
         )

@@ -45,6 +45,7 @@ class Generation:
         client: where text is made; becomes this object's.
         recorder: counts requests, and what fails.
         counters: the thread beside it, which publishes figures; becomes this object's.
+        parameters: as in `TextRequest`.
     """
 
     def __init__(
@@ -52,10 +53,13 @@ class Generation:
         client: GenerationClient,
         recorder: Recorder,
         counters: Counters,
+        *,
+        parameters: bool = False,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._counters = counters
+        self._parameters = parameters
 
     @classmethod
     def open(cls, instance: Instance) -> Generation:
@@ -77,14 +81,15 @@ class Generation:
                 for name in LEVELS:
                     recorder.set(name, 0.0)
 
-        return cls(client, recorder, instance.counters(look, device=config.device))
+        counters = instance.counters(look, device=config.device)
+        return cls(client, recorder, counters, parameters=config.response_parameters)
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""
         for request in requests:
             sender = request.get_response_sender()
             try:
-                asked = read_text_request(request)
+                asked = read_text_request(request, parameters=self._parameters)
                 self._recorder.add("ge_requests_total")
                 self._client.submit(asked.prompt, _Answer(asked, sender, self._recorder))
             except GeError as error:

@@ -32,16 +32,24 @@ class TextRequest:
         stream: every delta is a response; else there is exactly one.
         prepend: the prompt's text stands before the answer's.
         wanted: the outputs that the response is to have, by name.
+        parameters: the response says in its parameters what became of the request.
+        adapter: the name of the one that the request asks for; "": of none.
     """
 
     prompt: Submit
     stream: bool
     prepend: bool
     wanted: frozenset[str]
+    parameters: bool = False
+    adapter: str = ""
 
 
-def read_text_request(request: Any) -> TextRequest:
+def read_text_request(request: Any, *, parameters: bool = False) -> TextRequest:
     """Return the host's request as ours.
+
+    Args:
+        request: the host's.
+        parameters: as in `TextRequest`.
 
     Raises:
         InvalidRequest: its tensors contradict each other or cannot be read.
@@ -72,6 +80,8 @@ def read_text_request(request: Any) -> TextRequest:
         stream=stream,
         prepend=not exclude and text is not None,
         wanted=frozenset(wanted),
+        parameters=parameters,
+        adapter=str((_object(prompt.parameters) or {}).get("lora_name", "")) if parameters else "",
     )
 
 
@@ -98,9 +108,28 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
     }
     wanted = {name: array for name, array in arrays.items() if name in asked.wanted}
     check_room(wanted.values())
+    said = {"parameters": _response_parameters(asked, deltas)} if asked.parameters else {}
     return pb_utils.InferenceResponse(
-        output_tensors=[pb_utils.Tensor(name, array) for name, array in wanted.items()]
+        output_tensors=[pb_utils.Tensor(name, array) for name, array in wanted.items()], **said
     )
+
+
+def _response_parameters(asked: TextRequest, deltas: Sequence[Delta]) -> dict[str, str | int]:
+    """Return what became of a request, by the names of the outputs; what is one is not said again.
+
+    A response has one value of each: of several samples the reasons have commas between them, and
+    their tokens are added up.
+    """
+    said: dict[str, str | int] = {
+        "finish_reason": ",".join(delta.finish or "None" for delta in deltas),
+        "num_input_tokens": deltas[0].prompt_tokens,
+        "num_output_tokens": sum(len(delta.ids) for delta in deltas),
+    }
+    if deltas[0].found_tokens >= 0:
+        said["prefix_found_tokens"] = deltas[0].found_tokens
+    if asked.adapter:
+        said["lora_name"] = asked.adapter
+    return {name: value for name, value in said.items() if name not in asked.wanted}
 
 
 def _prompt(tensors: Mapping[str, Any]) -> tuple[str | None, tuple[int, ...]]:

@@ -9,7 +9,7 @@ from ge_backend.errors import ExecutorLost, GraphFailed, InvalidRequest, OutOfMe
 from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.serving.batching.device_tensor import BatchRetention
 from ge_backend.serving.batching.plan import RowSpan, run_of
-from ge_backend.serving.batching.progress import Progress
+from ge_backend.serving.batching.progress import Progress, RunNote
 from ge_backend.serving.batching.request import check_request
 from ge_backend.shapes.buckets.costs import StaticCosts
 from ge_backend.tensors import DATA_TYPES
@@ -73,3 +73,19 @@ def test_a_request_is_complete_with_its_last_row_and_fails_once():
     assert progress.failed(1)
     assert progress.unwanted(1)
     assert progress.take((run.spans[1], rows)) is None
+
+
+def test_runs_are_noted_for_those_whose_rows_they_had():
+    """The shape that ran, its real rows, and what else was in it; once, whatever the spans."""
+    progress, run = progress_of(-1, -1)
+    progress.note_run(replace(run, spans=(*run.spans, RowSpan(1, 1, 0))))
+    told = [RunNote(bucket="4x8", rows=2, padding=4 * 8 - 2 * 2)]
+    assert progress.runs == {0: told, 1: told}
+
+
+def test_packed_rows_are_run_without_padding():
+    """Their shape is what the longest needs; what lies behind the others is not computed."""
+    progress, _ = progress_of(-1, -1)
+    spans = (RowSpan(0, 0, 1), RowSpan(1, 0, 1))
+    packed = run_of(spans, (2,), COSTS, mean=(2,))
+    assert RunNote.of(packed, progress.requests).padding == 0

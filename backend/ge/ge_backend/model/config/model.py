@@ -235,6 +235,7 @@ class ModelConfig:
     warmup: bool
     warmup_background: bool
     learn: str
+    response_parameters: bool
     assume: frozenset[str]
     warmup_samples: tuple[WarmupSample, ...]
     priority: int
@@ -352,6 +353,7 @@ def _read_model(
         warmup=values["warmup"] != "off",
         warmup_background=values["warmup"] == "background",
         learn=values["learn"],
+        response_parameters=values["response_parameters"] == "on",
         assume=_assumed(*said["assume"]),
         warmup_samples=warmup_samples(config, directory),
         priority=int(values["priority"]),

@@ -192,6 +192,15 @@ SETTINGS: tuple[Setting, ...] = (
         "buckets are made from them and swapped in while serving (`serve`).",
     ),
     Setting(
+        key="response_parameters",
+        default="off",
+        choices=("on", "off"),
+        help="Whether responses say in their parameters how they came about: `bucket`, `rows` and "
+        "`padding` of the runs of a graph (docs/buckets.md), or what became of a text "
+        "(docs/generation.md). From Triton 2.55 (25.02) on; refused before, where responses have "
+        "no parameters.",
+    ),
+    Setting(
         key="score_activation",
         default="sigmoid",
         choices=("sigmoid", "identity"),
@@ -528,6 +537,7 @@ OF_FUSED = frozenset(
     {
         "fuse",
         "executor",
+        "response_parameters",
         "max_queue_size",
         "default_timeout_microseconds",
         "score_activation",

@@ -57,6 +57,7 @@ class Pipeline:
     Attributes:
         fleet, costs: changed between two batches only, and only through `hand_over`.
         traffic: counts the sizes of what comes, and what no bucket covers.
+        tells_runs: replies say what their runs were.
         free_at_ns: when the last batch was expected to end, CLOCK_MONOTONIC; infinite where
             nothing says what it costs.
     """
@@ -67,6 +68,7 @@ class Pipeline:
     policy: Policy
     recorder: Recorder
     traffic: Traffic
+    tells_runs: bool = False
     free_at_ns: float = field(init=False, default=0.0)
     _owner: str = field(init=False, default="")
     _spill_bytes: int = field(init=False, default=0)
@@ -334,6 +336,8 @@ class Pipeline:
                 yield from progress.fail_one(position, refusal)
             if outcome.retained:
                 progress.note(sub_batch, outcome.retained)
+            if self.tells_runs:
+                progress.note_run(sub_batch)
             for piece in pieces:
                 outputs = progress.take(piece)
                 if outputs is not None:
@@ -343,6 +347,7 @@ class Pipeline:
                         remaining_ns=left_ns,
                         states={} if done is None else done.states,
                         on_device=progress.on_device(piece[0].request),
+                        runs=progress.runs.get(piece[0].request, ()),
                     )
 
     def _told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,9 +15,34 @@ from ge_backend.serving.batching.plan import RowSpan, SubBatch
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.batching.split import Piece, join
 from ge_backend.shapes.buckets.costs import CostModel
+from ge_backend.shapes.buckets.grid import label
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Progress", "Reply"]
+__all__ = ["Progress", "Reply", "RunNote"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNote:
+    """What is told of a run to those whose rows it had.
+
+    Attributes:
+        bucket: the shape that it ran in, as `8x64`.
+        rows: real ones, of all requests in it.
+        padding: elements of that shape that were none of theirs.
+        step: of a fused ensemble; "": there is none.
+    """
+
+    bucket: str
+    rows: int
+    padding: int
+    step: str = ""
+
+    @classmethod
+    def of(cls, sub_batch: SubBatch, requests: Sequence[Request]) -> RunNote:
+        """Return what is told of a run of these requests."""
+        real = sum(math.prod(requests[span.request].sizes) * span.count for span in sub_batch.spans)
+        padding = 0 if sub_batch.mean else math.prod(sub_batch.bucket) - real
+        return cls(bucket=label(sub_batch.bucket), rows=sub_batch.rows, padding=padding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +57,7 @@ class Reply:
         states: the shape of each state of its sequence after this step, by input name, where its
             size varies.
         on_device: outputs that have stayed on the device, by name.
+        runs: those that its rows were in, in the order of their ends, where that is asked for.
     """
 
     request: int
@@ -39,6 +66,7 @@ class Reply:
     remaining_ns: float = 0.0
     states: Mapping[str, Shape] = field(default_factory=dict)
     on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
+    runs: Sequence[RunNote] = ()
 
 
 @dataclass(slots=True)
@@ -53,6 +81,7 @@ class Progress:
         killers: how many runs of one request executors have died over.
         doubtful: one row of a request of several that the engine refused, and what it said: to be
             run alone, which tells whether it was for the number of rows or for the client's sizes.
+        runs: those of each request that were noted, by position.
     """
 
     requests: Sequence[Request]
@@ -63,6 +92,7 @@ class Progress:
     dangers: list[RowSpan] = field(default_factory=list)
     killers: int = 0
     doubtful: list[tuple[RowSpan, GraphFailed]] = field(default_factory=list)
+    runs: dict[int, list[RunNote]] = field(default_factory=dict)
     _pieces: dict[int, list[Piece]] = field(default_factory=dict)
     _failed: set[int] = field(default_factory=set)
     _on_device: dict[int, list[DeviceSpan]] = field(default_factory=dict)
@@ -76,6 +106,12 @@ class Progress:
         """Note what of a run has stayed on the device."""
         for span in device_spans(sub_batch, retained):
             self._on_device.setdefault(span[0].request, []).append(span)
+
+    def note_run(self, sub_batch: SubBatch) -> None:
+        """Note a run for those whose rows it had."""
+        told = RunNote.of(sub_batch, self.requests)
+        for position in dict.fromkeys(span.request for span in sub_batch.spans):
+            self.runs.setdefault(position, []).append(told)
 
     def on_device(self, position: int) -> dict[str, DeviceTensor]:
         """Return what has stayed on the device of a request that is complete."""

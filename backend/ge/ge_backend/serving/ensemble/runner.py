@@ -21,7 +21,7 @@ from ge_backend.model.config.model import TensorConfig
 from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.batching.device_tensor import BatchRetention, DeviceTensor
 from ge_backend.serving.batching.pipeline import Pipeline
-from ge_backend.serving.batching.progress import Reply
+from ge_backend.serving.batching.progress import Reply, RunNote
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.serving.ensemble.dag import Dag, Step
 from ge_backend.serving.ensemble.retention import NOTHING, StepRetention
@@ -56,12 +56,14 @@ class _Known:
     Attributes:
         wanted: those that its client gets.
         needed: the places of the steps that these depend on.
+        runs: of each step so far, where that is asked for.
     """
 
     wanted: tuple[str, ...]
     needed: frozenset[int]
     arrays: dict[str, Array]
     on_device: dict[str, DeviceTensor] = field(default_factory=dict)
+    runs: list[RunNote] = field(default_factory=list)
 
 
 class EnsembleRunner:
@@ -178,7 +180,7 @@ class EnsembleRunner:
                 name: self._read(tensors.arrays, name, self._dims[name], batched=batched)
                 for name in tensors.wanted
             }
-            yield Reply(request=position, outputs=shown)
+            yield Reply(request=position, outputs=shown, runs=tensors.runs)
 
     def _begin(self, positions: Sequence[int], requests: Sequence[Request]) -> dict[int, _Known]:
         """Return what is known of each request before the first step."""
@@ -237,6 +239,7 @@ class EnsembleRunner:
             known.arrays |= self._written(step, reply.outputs)
         except InvalidRequest as error:
             return error
+        known.runs += [replace(run, step=step.node.model) for run in reply.runs]
         known.on_device |= {
             step.node.outputs[name]: tensor for name, tensor in reply.on_device.items()
         }
