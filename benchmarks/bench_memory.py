@@ -14,23 +14,24 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from demo.encoder import prepare
 from rich.console import Console
-from tritonclient import grpc
 
+from benchmarks.harness.client import LoadProcess
+from benchmarks.harness.compare import announce
 from benchmarks.harness.memory import MemoryWatch
-from benchmarks.harness.report import ROOT, machine
+from benchmarks.harness.pool import Pool
+from benchmarks.harness.report import ROOT
+from benchmarks.harness.requests import Array, asked, connect, http_request
+from benchmarks.harness.servers import Running, serve
+from benchmarks.harness.turns import Load, System, one_window
 from benchmarks.memory_report import Measured, by_role, markdown, plot
 from benchmarks.pbtxt import parameter_lines
-from benchmarks.rivals.forward import ENGINES, Rows
-from ge_tools.tritonserver.installation import find_server
-from ge_tools.tritonserver.options import ServerOptions
-from ge_tools.tritonserver.server import TritonServer
+from benchmarks.rivals.forward import ENGINES
 
 __all__ = ["main"]
 
@@ -38,7 +39,7 @@ ENGINE = "onnx"
 COUNTS = (1, 2, 4, 8)
 # Rows and tokens of the requests to each model: the largest runs decide about scratch memory.
 SHAPES = ((1, 16), (8, 256))
-ROUNDS = 2
+WINDOW_S = 2.0
 TOLERANCE = 1e-4
 RIVALS = Path(__file__).parent / "rivals"
 
@@ -52,7 +53,7 @@ instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class System:
+class Backend:
     """One way to serve the encoder; each forward pass has one thread."""
 
     name: str
@@ -62,8 +63,8 @@ class System:
 
 _OURS = {"buckets.rows": "1,8", "buckets.sequence": "16,256", "threads": "1"}
 SYSTEMS = (
-    System(name="ge", backend="ge", parameters=_OURS),
-    System(
+    Backend(name="ge", backend="ge", parameters=_OURS),
+    Backend(
         name="Python backend",
         backend="python",
         parameters={"engine": ENGINE, "threads": "1", "device": "cpu"},
@@ -74,8 +75,7 @@ SYSTEMS = (
 def main() -> None:
     """Measure and print."""
     options = _parse(sys.argv[1:])
-    context = machine()
-    print(", ".join(f"{key} {value}" for key, value in context.items()))
+    context = announce()
     cases = [("models", count, 1) for count in options.counts]
     cases += [("instances", 1, count) for count in options.counts]
     found: list[Measured] = []
@@ -93,7 +93,7 @@ def main() -> None:
         print(f"wrote {options.output / 'memory.png'}", file=sys.stderr)
 
 
-def _measure(system: System, what: str, models: int, instances: int, model: Path) -> Measured:
+def _measure(system: Backend, what: str, models: int, instances: int, model: Path) -> Measured:
     """Start a server, send each model its requests, and return the memory that it took."""
     print(f"{system.name}: {models} models, {instances} instances", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="ge-bench-", dir=model.parent) as temporary:
@@ -101,17 +101,8 @@ def _measure(system: System, what: str, models: int, instances: int, model: Path
         names = [f"encoder_{number}" for number in range(models)]
         for name in names:
             _write_model(repository / name, system, instances, model)
-        options = ServerOptions(
-            repositories=(repository,),
-            log_file=Path(temporary) / "server.log",
-            environment={"GE_CACHE_DIR": "off", "GE_WARMUP": "on"},
-            arguments=("--model-load-thread-count=1",),
-        )
-        with (
-            TritonServer(find_server(), options) as server,
-            MemoryWatch(server.directory.run) as watch,
-        ):
-            _send(server.grpc, names, instances)
+        with serve(repository) as server, MemoryWatch(server.run) as watch:
+            _ask_all(server, names, instances)
     return Measured(
         system=system.name,
         what=what,
@@ -120,7 +111,7 @@ def _measure(system: System, what: str, models: int, instances: int, model: Path
     )
 
 
-def _write_model(folder: Path, system: System, instances: int, model: Path) -> None:
+def _write_model(folder: Path, system: Backend, instances: int, model: Path) -> None:
     """Write a model with a file of its own, that is: a link, so that the disk holds it once."""
     version = folder / "1"
     version.mkdir(parents=True)
@@ -132,25 +123,24 @@ def _write_model(folder: Path, system: System, instances: int, model: Path) -> N
     (folder / "config.pbtxt").write_text(config + parameter_lines(system.parameters))
 
 
-def _send(address: str, names: Sequence[str], instances: int) -> None:
-    """Keep every instance of every model busy for some rounds; see that all answer alike."""
-    jobs = [(name, shape) for shape in SHAPES for name in names] * (ROUNDS * instances)
-    client = grpc.InferenceServerClient(address)
-    with ThreadPoolExecutor(2 * max(len(names), instances)) as threads:
-        answers = list(threads.map(lambda job: _infer(client, *job), jobs))
-    for (name, shape), answer in zip(jobs, answers, strict=True):
-        first = answers[jobs.index((names[0], shape))]
-        if answer.shape != (shape[0], 384) or np.abs(answer - first).max() > TOLERANCE:
-            raise SystemExit(f"{name} answers otherwise than {names[0]}")
-    client.close()
+def _ask_all(server: Running, names: Sequence[str], instances: int) -> None:
+    """Keep every instance of every model busy for a while; all have to answer as the first does."""
+    jobs = [(name, shape) for shape in SHAPES for name in names]
+    sent = [http_request(name, {"input_ids": _ids(shape)}) for name, shape in jobs]
+    with connect(server.http) as sock:
+        truth = {shape: asked(sock, sent[jobs.index((names[0], shape))]) for shape in SHAPES}
+    answers = {
+        at: truth[shape]["sentence_embedding"].reshape(-1) for at, (_, shape) in enumerate(jobs)
+    }
+    pool = Pool(scripts=tuple((request,) for request in sent), answers=answers, tolerance=TOLERANCE)
+    load = Load(traffic="rows", in_flight=2 * max(len(names), instances))
+    (everything,) = server.systems([System(name="all", model="all")])
+    with LoadProcess({f"{everything.model}/{load.traffic}": pool}) as process:
+        one_window(process, everything, load, WINDOW_S)
 
 
-def _infer(client: grpc.InferenceServerClient, name: str, shape: tuple[int, int]) -> Rows:
-    ids = np.random.default_rng(1).integers(1000, 20000, shape)
-    given = grpc.InferInput("input_ids", list(shape), "INT64")
-    given.set_data_from_numpy(ids)
-    rows: Rows = client.infer(name, [given]).as_numpy("sentence_embedding")
-    return rows
+def _ids(shape: tuple[int, int]) -> Array:
+    return np.random.default_rng(1).integers(1000, 20000, shape)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
