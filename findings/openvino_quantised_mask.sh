@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Expected: a mask of the least FP32 number and 0 that ONNX Runtime's `quantize_static` has quantised (it
-#   does so by default, with one number for a step) is a mask in OpenVINO, too.
+#   does so by default where it has seen padding) is a mask in OpenVINO, too.
 # Happens: where the ends of what a pair of `QuantizeLinear` and `DequantizeLinear` can hold are further
 #   apart than a 255th of the largest FP32 number, OpenVINO's pair answers its least for 0 as well. So
 #   nothing is masked: a padded row's attention goes to its padding.
