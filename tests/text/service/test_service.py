@@ -862,9 +862,14 @@ def test_steps_take_turns_with_runs_that_need_the_same_bytes(monkeypatch, tmp_pa
     assert sink.ids() == expected([9, 9], max_tokens=100)
     assert set(beside) == {0}
     assert defects == []
-    order = [run.model == "m" for run in shared.executor.timeline.history(1, 0).runs]
+    runs = []
+    while more := shared.executor.timeline.history(1, len(runs)).runs:
+        runs += more
+    order = [run.model == "m" for run in runs]
     turns = sum(before != after for before, after in itertools.pairwise(order))
-    assert turns > 10
+    # One after the other is one turn; how many more depends on how long a step takes, on a busy
+    # machine as long as several runs.
+    assert turns > 2, order
     assert list(shared.figures().holders.values()) == [600, 600]
     client.close()
     rig.clients.clear()
