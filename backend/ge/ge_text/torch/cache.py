@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
+
+from ge_backend.device.machine.host_memory import small_page_zeros
 
 __all__ = ["CacheForm", "KeyValueShape", "PagedCache", "SavedCache"]
 
@@ -53,8 +54,8 @@ class SavedCache:
 class PagedCache:
     """Blocks of all layers; allocated here, and nothing later but copies that are asked for.
 
-    On a CPU the system gives a page when it is first written, so that a large cache costs what is
-    used of it.
+    On a CPU the system gives a page of 4 KiB when it is first written, so that a large cache costs
+    what is used of it. In huge pages the first block of SmolLM2-135M's 60 tensors took 240 MiB.
 
     Attributes:
         block_bytes: of one block in the first layer.
@@ -78,9 +79,8 @@ class PagedCache:
             shape = (num_blocks, heads, block_size, dim)
             if device.type != "cpu":
                 return torch.zeros(shape, dtype=dtype, device=device)
-            # The system's own zeros: a block takes memory once it is written, not before.
-            nbytes = math.prod(shape) * dtype.itemsize
-            return torch.from_numpy(np.zeros(nbytes, np.uint8)).view(dtype).view(shape)
+            nbytes = math.prod(shape) * int(dtype.itemsize)
+            return torch.from_numpy(small_page_zeros(nbytes)).view(dtype).view(shape)
 
         self.keys = [blocks(shape.heads, shape.key_dim) for shape in shapes]
         self.values = [blocks(shape.heads, shape.value_dim) for shape in shapes]

@@ -4,6 +4,7 @@ import ctypes
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from builders.control_groups import machine
@@ -14,6 +15,7 @@ from ge_backend.device.machine.host_memory import (
     give_back_freed,
     host_memory,
     read_memory,
+    small_page_zeros,
 )
 from ge_backend.errors import OutOfMemory
 
@@ -112,3 +114,41 @@ def test_freed_memory_goes_back_to_the_system(monkeypatch):
     assert len(kept) == 100_000
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
     give_back_freed()
+
+
+def test_zeros_take_memory_page_by_page():
+    """A byte in each 2 MiB takes a page of 4 KiB; the system is told so (`nh`) where it can be."""
+    nbytes, huge = 64 << 20, 2 << 20
+    before = anonymous_kib()
+    zeros = small_page_zeros(nbytes)
+    zeros[::huge] = 1
+    assert zeros.dtype == np.uint8
+    assert (len(zeros), int(zeros.sum())) == (nbytes, nbytes // huge)
+    assert anonymous_kib() - before < nbytes // 1024 // 16
+    if Path("/sys/kernel/mm/transparent_hugepage").is_dir():
+        assert "nh" in flags_at(zeros.ctypes.data)
+
+
+def flags_at(address):
+    """Return what the kernel notes of the mapping that an address lies in."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *others = line.split()
+        if not first.endswith(":"):
+            start, end = (int(part, 16) for part in first.split("-"))
+            inside = start <= address < end
+        elif inside and first == "VmFlags:":
+            return others
+    return []
+
+
+def test_zeros_that_the_system_has_no_room_for_are_a_memory_error():
+    """As numpy's are."""
+    with pytest.raises(MemoryError, match="no memory for"):
+        small_page_zeros(1 << 60)
+
+
+def anonymous_kib():
+    """Return the memory of this process that no file backs."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1])

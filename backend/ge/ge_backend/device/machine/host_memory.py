@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.machine.control_groups import control_groups, read_text
 from ge_backend.errors import OutOfMemory
 from ge_backend.model.config.sizes import format_bytes
+from ge_backend.tensors import Array
 
-__all__ = ["check_room", "give_back_freed", "host_memory", "read_memory"]
+__all__ = ["check_room", "give_back_freed", "host_memory", "read_memory", "small_page_zeros"]
 
 # What is smaller is not worth asking the system for.
 SMALL_BYTES = 64 << 20
@@ -63,6 +68,24 @@ def give_back_freed() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def small_page_zeros(nbytes: int) -> Array:
+    """Return UINT8 zeros, at least one, that take memory page by page as they are written.
+
+    In an executor glibc asks the system for huge pages, of 2 MiB each: what is written here and
+    there takes all of its memory at once then. Source: madvise(2).
+
+    Raises:
+        MemoryError: the system has no room for them.
+    """
+    try:
+        pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {format_bytes(nbytes)}: {error.strerror}") from error
+    with contextlib.suppress(OSError):  # a kernel without huge pages knows no such advice
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.uint8)
 
 
 def read_memory(meminfo: str) -> MemoryInfo:
