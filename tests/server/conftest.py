@@ -153,6 +153,8 @@ def pytest_terminal_summary(terminalreporter, config) -> None:
             for kind in ("passed", "skipped", "failed", "error")
             if terminalreporter.stats.get(kind)
         ]
-        what = f"`{' '.join(config.args)}` on Python {platform.python_version()}"
+        options = (("-k", config.option.keyword), ("-m", config.option.markexpr))
+        chosen = [f"{option} '{text}'" for option, text in options if text]
+        what = f"`{' '.join([*config.args, *chosen])}` on Python {platform.python_version()}"
         row = (release, what, ", ".join(counts), datetime.now(timezone.utc).date().isoformat())
         terminalreporter.write_line(f"| {' | '.join(row)} |")
