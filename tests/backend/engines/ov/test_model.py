@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 openvino = pytest.importorskip("openvino")
-pytest.importorskip("onnx")
-from onnx import TensorProto, helper  # noqa: E402
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from ge_backend.engines.ov.model import cause, read_model, signature_of  # noqa: E402
 from ge_backend.errors import ModelError, Unsupported  # noqa: E402
@@ -121,6 +121,30 @@ def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
     path = write(tmp_path / "m.onnx", element)
     with pytest.raises(Unsupported, match=rf"'x' is {named}, .*onnxruntime"):
         signature_of(read_model(path), path)
+
+
+@pytest.mark.parametrize(("least", "refused"), [(-3.4e38, True), (-1e36, False)])
+def test_a_quantised_range_that_is_too_wide_is_refused(tmp_path, least, refused):
+    """OpenVINO would take all that lies in it for its least number."""
+    held = {"scale": np.float32(-least / 255), "zero": np.uint8(255)}
+    rows = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 2]) for n in ("x", "y")]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.array(value), name) for name, value in held.items()]
+    graph = helper.make_graph(nodes, "g", rows[:1], rows[1:], constants)
+    path = tmp_path / "m.onnx"
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    if refused:
+        with pytest.raises(Unsupported, match=r"as far apart as those of a mask.*onnxruntime"):
+            signature_of(read_model(path), path)
+    else:
+        compiled = openvino.Core().compile_model(read_model(path), "CPU")
+        given = np.array([[0, least]], np.float32)
+        np.testing.assert_allclose(compiled([given])[0], given, rtol=1e-2)
+        assert signature_of(read_model(path), path).input("x").describe() == "FP32 [batch, 2]"
 
 
 def test_a_count_of_64_bits_is_no_reason_to_refuse(tmp_path):

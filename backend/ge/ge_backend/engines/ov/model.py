@@ -218,11 +218,17 @@ def _name(port: Any, otherwise: str, known: Collection[str]) -> str:
 
 
 def _check_exact(model: Any, path: Path) -> None:
-    """Refuse types that are not computed as they are; a small constant of them is as it is.
+    """Refuse what is not computed as it is: types, but for small constants of them, and ranges.
 
     OpenVINO's own reading of ArgMax and ArgMin has one: how many are sought.
     """
     for operator in operators_of(model):
+        if operator.get_type_name() == "FakeQuantize" and _too_wide(operator):
+            raise Unsupported(
+                f"{path}: {operator.get_friendly_name()!r} quantises numbers as far apart as those "
+                "of a mask of -3.4e38, and OpenVINO takes them for one; quantise products alone, "
+                "or set the parameter 'engine' to 'onnxruntime'"
+            )
         for port in operator.outputs():
             kind = port.element_type.get_type_name()
             if kind in INEXACT and not _is_small_count(operator):
@@ -240,6 +246,16 @@ def _is_small_count(operator: Any) -> bool:
     ):
         return False
     return bool((operator.data <= np.iinfo(np.int32).max).all())
+
+
+def _too_wide(quantised: Any) -> bool:
+    """Whether FP32 has no number for a range's width times its steps (seen on 2026.4)."""
+    ends = [value.get_node() for value in quantised.input_values()[1:3]]
+    if any(end.get_type_name() != "Constant" for end in ends):
+        return False
+    low, high = (np.asarray(end.get_data(dtype=np.float64)) for end in ends)
+    steps = quantised.get_attributes()["levels"] - 1
+    return bool(((high - low) * steps > np.finfo(np.float32).max).any())
 
 
 def _spec(name: str, port: Any, axes: Axes, path: Path) -> TensorSpec:
