@@ -1,11 +1,17 @@
 """A checkpoint's own defaults, as they are looked at when it is loaded."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from builders.language import make
+from ge_backend.device.base import MemoryInfo
 from ge_backend.errors import ModelError
-from ge_text.service.engine import _defaults
+from ge_backend.model.config.settings import GENERATION_SETTINGS
+from ge_text.protocol import ServiceSpec
+from ge_text.service import engine as module
+from ge_text.service.engine import _defaults, open_engine
 
 
 @pytest.mark.parametrize(
@@ -26,3 +32,38 @@ def test_a_possible_one_is_taken():
     """As it is."""
     given = {"temperature": 0.6, "max_new_tokens": 2048}
     assert _defaults(Path("model"), given) == given
+
+
+def test_what_loading_took_for_a_moment_goes_back_to_the_system(tmp_path, monkeypatch):
+    """Once all is read and a step has run; executors keep what is freed else."""
+    make(tmp_path, "llama")
+    seen, prepared = [], module.OwnThread.run
+
+    def run(self, work, *given, **named):
+        seen.append(work.__name__)
+        return prepared(self, work, *given, **named)
+
+    monkeypatch.setattr(module.OwnThread, "run", run)
+    monkeypatch.setattr(module, "give_back_freed", lambda: seen.append("given back"))
+    memory = MemoryInfo(free_bytes=2**28, total_bytes=2**30)
+    workshop = SimpleNamespace(
+        device=SimpleNamespace(name="cpu", memory=lambda: memory),
+        pool=SimpleNamespace(size_bytes=0),
+    )
+    settings = {setting.key: setting.default for setting in GENERATION_SETTINGS}
+    settings |= {f"buckets.{axis}": "" for axis in ("batch", "query", "context")}
+    settings |= {"buckets": "", "max_graphs": "0"}
+    spec = ServiceSpec(
+        folder=str(tmp_path),
+        stamp="",
+        precision="origin",
+        threads=1,
+        priority=0,
+        served_as="text",
+        settings=settings,
+    )
+    opened = open_engine(spec, workshop)
+    assert seen[0] == "open_language"
+    assert seen[-2:] == ["prepare", "given back"]
+    for model in opened.models:
+        model.close()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ge_backend.device.machine.host_memory import give_back_freed
 from ge_backend.errors import InvalidRequest, ModelError, Unsupported
 from ge_backend.executor.server.services import Workshop
 from ge_backend.model.config.settings import VLLM
@@ -160,6 +161,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
     else:
         longest = engine.limits.max_length
         engine.use(*(_prepared(model, settings, longest, spec.served_as) for model in models))
+    give_back_freed()  # reading a tokenizer and what compiles structures takes 58 MiB for a moment
     scratch_bytes = 0
     if workshop.pool.size_bytes:  # one of them runs at a time
         scratch_bytes = max(model.scratch_bytes(largest_step(model, settings)) for model in models)
