@@ -113,7 +113,8 @@ class Served:
         wait_until(lambda: len(processes_of(self.run)) > 1)
 
     def locate(self) -> None:
-        """Find out which private folder the server has."""
+        """Find out which private folder the server has; it begins with an empty environment."""
+        wait_until(lambda: "GE_RUNTIME_DIR" in self._server().environ())
         self.run = Path(self._server().environ()["GE_RUNTIME_DIR"])
 
     def server_pid(self) -> int:
