@@ -153,7 +153,15 @@ def _ours(precision: str, instances: int, preferred: int) -> list[Served]:
     found = [checkpoint, process]
     if precision == "fp32":
         onnx = {**shared, "engine": "onnxruntime"}
-        found.insert(0, Served(name="ge", file=ONNX_FILE, instances=instances, parameters=onnx))
+        found[:0] = [
+            Served(name="ge", file=ONNX_FILE, instances=instances, parameters=onnx),
+            Served(
+                name="ge_onnx_process",
+                file=ONNX_FILE,
+                instances=2,
+                parameters={**onnx, "executor": "process"},
+            ),
+        ]
     if precision != "int8":
         found.append(file)
     if preferred:

@@ -12,6 +12,105 @@ from builders.sequences import Steps
 
 PAGE = (ROOT / "docs" / "from_python_model.md").read_text()
 FILES = re.findall(r"^```\w+ models/(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+# What the page says of models that it does not show.
+FILES += [
+    (
+        "sum_python/config.pbtxt",
+        """\
+backend: "python"
+max_batch_size: 8
+input [ { name: "INPUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+sequence_batching { oldest { max_candidate_sequences: 64 } }
+instance_group [ { count: 1 kind: KIND_CPU } ]
+""",
+    ),
+    (
+        "sum_python/1/model.py",
+        """\
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as pb_utils
+
+START, END = 1, 2
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.session = onnxruntime.InferenceSession(str(Path(__file__).with_name("model.onnx")))
+        self.states = {}
+
+    def execute(self, requests):
+        names = [request.correlation_id() for request in requests]
+        for name, request in zip(names, requests):
+            if request.flags() & START:
+                self.states[name] = np.zeros(1, np.float32)
+        feeds = {
+            "INPUT": np.concatenate(
+                [pb_utils.get_input_tensor_by_name(r, "INPUT").as_numpy() for r in requests]
+            ),
+            "sum": np.stack([self.states[name] for name in names]),
+        }
+        outputs, states = self.session.run(["OUTPUT", "next_sum"], feeds)
+        for name, request, state in zip(names, requests, states):
+            self.states[name] = state
+            if request.flags() & END:
+                del self.states[name]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", row[None])]) for row in outputs
+        ]
+""",
+    ),
+    (
+        "clean/config.pbtxt",
+        """\
+backend: "python"
+max_batch_size: 16
+input [ { name: "html" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "text" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+""",
+    ),
+    (
+        "clean/1/model.py",
+        """\
+import re
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            pages = pb_utils.get_input_tensor_by_name(request, "html").as_numpy()
+            texts = [[re.sub(rb"<[^>]*>", b" ", page) for page in row] for row in pages]
+            text = pb_utils.Tensor("text", np.array(texts, object))
+            responses.append(pb_utils.InferenceResponse([text]))
+        return responses
+""",
+    ),
+    (
+        "classify_html/config.pbtxt",
+        """\
+platform: "ensemble"
+max_batch_size: 16
+input [ { name: "html" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "scores" data_type: TYPE_FP32 dims: [ 3 ] } ]
+ensemble_scheduling {
+  step [
+    { model_name: "clean" model_version: -1
+      input_map { key: "html" value: "html" } output_map { key: "text" value: "text" } },
+    { model_name: "text_classifier" model_version: -1
+      input_map { key: "text" value: "text" } output_map { key: "scores" value: "scores" } }
+  ]
+}
+""",
+    ),
+]
 # Models of the page -> the example model whose file they are said to have.
 GRAPHS = {
     "embed_python": "mean_embedding",

@@ -17,7 +17,7 @@ from benchmarks.encoder.traffic import Sequences, pools_of
 from benchmarks.harness.requests import http_request
 
 OURS = {
-    "fp32": {"ge", "ge_checkpoint", "ge_process", "ge_openvino"},
+    "fp32": {"ge", "ge_onnx_process", "ge_checkpoint", "ge_process", "ge_openvino"},
     "bf16": {"ge_checkpoint", "ge_process", "ge_openvino"},
     "int8": {"ge_checkpoint", "ge_process"},
 }

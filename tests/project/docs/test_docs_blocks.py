@@ -34,7 +34,6 @@ SHOWN = {
     ("docs/compile.md", "aipp_op {"): "CANN's own format, read by test_aipp.py",
     ("docs/compile.md", "  [ByOpType]"): "CANN's own format",
     ("docs/devices.md", "msprof --output"): "a command of CANN's",
-    ("docs/devices.md", "uploads "): "a drawing",
     ("docs/devices.md", "models/encoder/1/model.1x64.om"): "names of files",
     ("docs/ensembles.md", "ensemble_scheduling {"): "a part, which ends in …",
     ("docs/generation.md", "models/writer/1/config.json"): "names of files",
