@@ -35,7 +35,7 @@ POLL_S = 0.2
 IDLE_S = 1.0  # where stubs are there and nothing runs
 UNSEEN_S = 5.0  # between two beats of an idle one that is inside its stub, which looks at none
 HEALTH_S = 5.0  # between two questions how the device is
-MEMORY_S, IDLE_MEMORY_S = 1.0, 5.0  # between two looks at the memory
+MEMORY_S = 1.0  # between two looks at the memory
 # For the runs that have begun, when the executor is to be replaced.
 DRAIN_S = 30.0
 
@@ -251,7 +251,7 @@ class Executor:
 
     def _look_at_memory(self) -> None:
         now = time.monotonic()
-        if now - self._measured_at < (MEMORY_S if len(self.lanes) else IDLE_MEMORY_S):
+        if now - self._measured_at < MEMORY_S:
             return
         self._measured_at, nbytes = now, own_bytes()
         self.outstanding.show_memory(nbytes)

@@ -20,7 +20,7 @@ from ge_backend.executor.protocol.arena import aligned
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.assumptions.comparison import apart, run_staged
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.samples import Sample, row_of, with_samples
+from ge_backend.serving.assumptions.samples import Sample, rows_of, with_samples
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.batching.plan import RowSpan, SubBatch
 from ge_backend.serving.batching.request import Request, check_request
@@ -193,7 +193,7 @@ class _Padding:
         for sample in self._samples:
             given = {n: sample.inputs[n] for n in sample.inputs if n in sent | sample.given}
             for row in range(sample.sizes[self._lengths.batch] if places else 1):
-                yield row_of(given, places, row)
+                yield rows_of(given, places, [row])
 
     def _padded(
         self, layout: Layout, sent: Mapping[str, Array], axes: Sequence[str]

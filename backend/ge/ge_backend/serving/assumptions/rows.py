@@ -15,7 +15,7 @@ import numpy as np
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.samples import Sample, joined, row_of, with_samples
+from ge_backend.serving.assumptions.samples import Sample, joined, rows_of, with_samples
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
 from ge_backend.tensors import Array, TensorSpec
@@ -135,7 +135,8 @@ class _Rows:
     def _differs(self, values: Mapping[str, Array]) -> tuple[float, str]:
         """Return how much rows differ beside each other, and a text, "" where they do not.
 
-        A row that runs beside others and is refused alone differs, however much.
+        A row that runs beside others and is refused alone differs, however much; of a graph that
+        takes more rows at least it is repeated, as it is when it is served.
 
         Raises:
             Untestable: the graph does not run so, or answers one input in several ways.
@@ -144,11 +145,13 @@ class _Rows:
         if together is None:
             raise Untestable(f"the graph does not run with {ROWS} rows")
         off, text = 0.0, ""
+        least = self._lengths.least.get(self._lengths.batch, 1)
         for row in range(ROWS):
-            one = self._stepped(row_of(values, self._inputs, row))
-            if one is None:
+            alone = self._stepped(rows_of(values, self._inputs, [row] * least))
+            if alone is None:
                 return math.inf, "a row that runs beside others does not run alone"
-            beside = row_of(together, self._outputs, row)
+            one = rows_of(alone, self._outputs, [0])
+            beside = rows_of(together, self._outputs, [row])
             found = apart(one, beside, self._looked_at, self._tolerance)
             off, text = max(off, found[0]), text or found[1]
         if text and (same := self._stepped(values)) is not None:

@@ -22,7 +22,7 @@ from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.trial import MOST_BYTES, Trial
 from ge_backend.tensors import Array, TensorSpec, agree
 
-__all__ = ["Sample", "joined", "row_of", "sample_files", "samples_of", "with_samples"]
+__all__ = ["Sample", "joined", "rows_of", "sample_files", "samples_of", "with_samples"]
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +84,12 @@ def joined(samples: Sequence[Sample], lengths: Lengths) -> list[Sample]:
     return [_joined(group, places, lengths.batch) for group in groups.values()]
 
 
-def row_of(arrays: Mapping[str, Array], places: Mapping[str, int], row: int) -> dict[str, Array]:
-    """Return the arrays with one row of those that have rows, by the place of these."""
+def rows_of(
+    arrays: Mapping[str, Array], places: Mapping[str, int], rows: Sequence[int]
+) -> dict[str, Array]:
+    """Return the arrays with these rows of those that have rows, by the place of these."""
     return {
-        name: array.take([row], places[name]) if name in places else array
+        name: array.take(rows, places[name]) if name in places else array
         for name, array in arrays.items()
     }
 
