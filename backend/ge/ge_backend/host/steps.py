@@ -32,7 +32,6 @@ class Steps:
         self._sequencer = sequencer
         self._recorder = recorder
         self._told: Counter[str] = Counter()
-        self._num_told = 0
         self._live = sequencer.live
         recorder.set("ge_sequences_live", self._live)
 
@@ -56,13 +55,12 @@ class Steps:
     def end_batch(self) -> None:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
-        happened = self._sequencer.num_events
-        if happened == self._num_told:  # most batches only go on
+        happened = self._sequencer.events
+        if happened.total() == self._told.total():  # most batches only go on
             return
-        self._num_told = happened
-        for event, count in (self._sequencer.events - self._told).items():
+        for event, count in (happened - self._told).items():
             self._recorder.add("ge_sequences_total", count, event=event)
-        self._told = Counter(self._sequencer.events)
+        self._told = Counter(happened)
         if self._sequencer.live != self._live:
             self._live = self._sequencer.live
             self._recorder.set("ge_sequences_live", self._live)

@@ -94,11 +94,6 @@ class Sequencer:
         return self._table.live
 
     @property
-    def num_events(self) -> int:
-        """How many such events there were."""
-        return self._table.num_events
-
-    @property
     def events(self) -> Counter[str]:
         """What became of sequences so far; see `SlotTable`."""
         return self._table.events

@@ -61,7 +61,6 @@ class SlotTable:
             long, and another one has the slot; displaced, another one has it although they were not
             idle for so long; lost, their state went with its executor, or one of their steps failed
             half-way.
-        num_events: how many there were, to see whether there were any.
     """
 
     def __init__(self, capacity: int, idle_s: float) -> None:
@@ -70,7 +69,6 @@ class SlotTable:
         self._lives: OrderedDict[Key, _Life] = OrderedDict()  # longest idle first
         self._lost: OrderedDict[Key, None] = OrderedDict()
         self.events: Counter[str] = Counter()
-        self.num_events = 0
 
     @property
     def live(self) -> int:
@@ -160,7 +158,6 @@ class SlotTable:
             self._free(former, "expired" if idle_s > self._idle_s else "displaced")
         self._lives[key] = _Life(slot=slot, seen_s=now_s)
         self.events["begun"] += 1
-        self.num_events += 1
 
     def _next_slot(self, busy: Collection[int]) -> int:
         taken = [life.slot for life in self._lives.values()]
@@ -177,7 +174,6 @@ class SlotTable:
     def _free(self, key: Key, event: str) -> None:
         del self._lives[key]
         self.events[event] += 1
-        self.num_events += 1
 
     def _unknown(self, key: Key) -> GeError:
         sequence, _ = key
