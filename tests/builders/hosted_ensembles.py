@@ -14,6 +14,18 @@ class TritonPythonModel:
     def execute(self, requests):
         return []
 """
+# Two steps on texts of any length, for a model that fuses it.
+CHAIN = """
+platform: "ensemble" max_batch_size: 4
+input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
+ensemble_scheduling {
+  step { model_name: "one" model_version: -1
+    input_map { key: "x" value: "x" } output_map { key: "y" value: "between" } }
+  step { model_name: "two" model_version: -1
+    input_map { key: "x" value: "between" } output_map { key: "y" value: "y" } }
+}
+"""
 X = 'name: "x" data_type: TYPE_FP32 dims: [ 4 ]'
 Z, OPTIONAL = X.replace("x", "z"), X.replace("x", "o") + " optional: true"
 Y = 'output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]'

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from builders.host_config import instance_of
+from builders.hosted_ensembles import CHAIN
 from ge_backend.errors import ConfigError
 from ge_backend.serving.batching.progress import RunNote
 
@@ -28,17 +29,6 @@ STEP = """
 backend: "ge" max_batch_size: 4
 input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }
 output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
-"""
-CHAIN = """
-platform: "ensemble" max_batch_size: 4
-input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
-ensemble_scheduling {
-  step { model_name: "one" model_version: -1
-    input_map { key: "x" value: "x" } output_map { key: "y" value: "between" } }
-  step { model_name: "two" model_version: -1
-    input_map { key: "x" value: "between" } output_map { key: "y" value: "y" } }
-}
 """
 
 

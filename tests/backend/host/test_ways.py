@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from builders.host_config import instance_of
+from builders.hosted_ensembles import CHAIN
 from builders.way import walked
 
 TENSOR = {"data_type": "TYPE_FP32", "dims": [-1]}
@@ -35,17 +36,6 @@ input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
 """
 PARAMETER = 'parameters { key: "%s" value { string_value: "%s" } }\n'
-CHAIN = """
-platform: "ensemble" max_batch_size: 4
-input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
-output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }
-ensemble_scheduling {
-  step { model_name: "one" model_version: -1
-    input_map { key: "x" value: "x" } output_map { key: "y" value: "between" } }
-  step { model_name: "two" model_version: -1
-    input_map { key: "x" value: "between" } output_map { key: "y" value: "y" } }
-}
-"""
 
 # Files and functions at most, which is what they are: where a way gets shorter, these follow.
 ENCODER, SEQUENCE_STEP, FUSED = (25, 101), (30, 122), (28, 116)
