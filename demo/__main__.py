@@ -32,7 +32,7 @@ from demo.truth import largest_difference, nearest, unpadded
 from ge_backend.errors import GeError
 from ge_backend.tensors import Array
 from ge_openai.front import OpenAIFront
-from ge_openai.options import FrontOptions
+from ge_openai.options import FrontError, FrontOptions
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 CACHES = Path(__file__).resolve().parent.parent / ".cache"
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.print("stopped")
         return 130
-    except GeError as error:
+    except (GeError, FrontError) as error:
         console.print(Text(f"failed: {error}", style="red"), soft_wrap=True)
         return 1
     return 0 if right else 1

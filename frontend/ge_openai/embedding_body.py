@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.tensors import Array
 from ge_openai.api_error import ApiError
 from ge_openai.fields import Fields, texts_or_tokens
+from ge_openai.models import Array
 
 __all__ = ["EmbeddingBody", "check_dimensions", "embedding_answer", "read_embedding"]
 

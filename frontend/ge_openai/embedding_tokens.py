@@ -15,10 +15,9 @@ from ge_backend.model.config.model_folder import ModelFolder, read_document, rea
 from ge_backend.model.files.model_file import stamp_of
 from ge_backend.model.files.tokenizer_file import tokenizer_files
 from ge_backend.serving.ensemble.dag import read_dag
-from ge_backend.tensors import Array
 from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
 from ge_openai.folders import find_folder
-from ge_openai.models import ServedModel
+from ge_openai.models import Array, ServedModel
 
 __all__ = ["EmbeddingTokens", "ModelTokens"]
 

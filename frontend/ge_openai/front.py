@@ -16,10 +16,9 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ge_backend.errors import ServerError
 from ge_openai.address import family_of, host_port, reached_at
 from ge_openai.app import make_app
-from ge_openai.options import FrontOptions
+from ge_openai.options import FrontError, FrontOptions
 
 __all__ = ["OpenAIFront"]
 
@@ -45,7 +44,7 @@ class OpenAIFront:
         url: what clients call `base_url`, without `/v1`.
 
     Raises:
-        ServerError: the port is in use, or is none.
+        FrontError: the port is in use, or is none.
     """
 
     def __init__(self, options: FrontOptions) -> None:
@@ -81,7 +80,7 @@ class OpenAIFront:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
-                raise ServerError(f"the OpenAI API at {self.url} did not start; see above")
+                raise FrontError(f"the OpenAI API at {self.url} did not start; see above")
             time.sleep(POLL_S)
         return self
 
@@ -185,7 +184,7 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.listen()  # until then another that listens could take the port
     except (OSError, OverflowError) as error:
         listener.close()
-        raise ServerError(
+        raise FrontError(
             f"port {port} of {host} cannot be had for the OpenAI API ({error}); choose another"
         ) from error
     return listener

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-__all__ = ["Ability", "ServedModel", "read_model"]
+import numpy.typing as npt
+
+__all__ = ["Ability", "Array", "ServedModel", "read_model"]
+
+# A tensor of a model.
+Array = npt.NDArray[Any]
 
 # What the second text of a pair is called by this project's tokenizers, wherever it is declared.
 _SECOND = "text_pair"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.errors import ConfigError
+__all__ = ["FrontError", "FrontOptions", "read_keys"]
 
-__all__ = ["FrontOptions", "read_keys"]
+
+class FrontError(Exception):
+    """The API cannot be served as its options say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +43,15 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
     """Return the keys of a file, one a line; none where there is no file.
 
     Raises:
-        ConfigError: it cannot be read, or holds no key.
+        FrontError: it cannot be read, or holds no key.
     """
     if file is None:
         return ()
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"API keys cannot be read from {file}: {error}") from error
+        raise FrontError(f"API keys cannot be read from {file}: {error}") from error
     keys = tuple(line.strip() for line in lines if line.strip())
     if not keys:
-        raise ConfigError(f"{file} holds no API key; expected one a line")
+        raise FrontError(f"{file} holds no API key; expected one a line")
     return keys

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.tensors import Array
 from ge_openai.api_error import ApiError
 from ge_openai.fields import Fields
-from ge_openai.models import ServedModel
+from ge_openai.models import Array, ServedModel
 
 __all__ = [
     "Cut",

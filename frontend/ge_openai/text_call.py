@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ge_backend.tensors import Array
 from ge_openai.logprobs import TokenLogprob, read_logprobs
+from ge_openai.models import Array
 
 __all__ = ["Piece", "TextCall", "joined", "read_pieces", "text_inputs", "text_outputs"]
 

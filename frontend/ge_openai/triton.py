@@ -20,9 +20,8 @@ from tritonclient.utils import (
     triton_to_np_dtype,
 )
 
-from ge_backend.tensors import Array
 from ge_openai.api_error import ApiError, error_of_grpc
-from ge_openai.models import Ability, ServedModel, read_model
+from ge_openai.models import Ability, Array, ServedModel, read_model
 from ge_openai.text_call import Piece, TextCall, read_pieces, text_inputs, text_outputs
 
 __all__ = ["TritonConnection"]

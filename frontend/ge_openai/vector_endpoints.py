@@ -12,12 +12,11 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from ge_backend.tensors import Array
 from ge_openai.connected import in_turns, while_connected
 from ge_openai.embedding_body import check_dimensions, embedding_answer, read_embedding
 from ge_openai.embedding_tokens import EmbeddingTokens
 from ge_openai.incoming import Incoming
-from ge_openai.models import Ability, ServedModel
+from ge_openai.models import Ability, Array, ServedModel
 from ge_openai.pair_tokens import fitted
 from ge_openai.rank_body import (
     Pairs,

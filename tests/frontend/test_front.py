@@ -12,11 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.errors import ServerError
 from ge_openai import front as front_module
 from ge_openai import triton
 from ge_openai.front import OpenAIFront
-from ge_openai.options import FrontOptions
+from ge_openai.options import FrontError, FrontOptions
 from ge_openai.triton import TritonConnection
 
 
@@ -29,7 +28,7 @@ def test_its_port_is_taken_before_it_serves(host):
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         with pytest.raises(OSError, match="in use"):
             other.bind((host, port))
-    with pytest.raises(ServerError, match=f"port {port} of {host} cannot be had"):
+    with pytest.raises(FrontError, match=f"port {port} of {host} cannot be had"):
         OpenAIFront(FrontOptions(url="", host=host, port=port))
     with front:
         pass
@@ -206,7 +205,7 @@ def test_who_waits_for_an_answer_keeps_the_connection(monkeypatch, opened):
 LIMITED = """
 import resource
 from ge_openai.front import OpenAIFront
-from ge_openai.options import FrontOptions
+from ge_openai.options import FrontError, FrontOptions
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 front = OpenAIFront(FrontOptions(url="localhost:1", port=0))
 print(front.url, flush=True)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from ge_backend.errors import ConfigError
-from ge_openai.options import FrontOptions, read_keys
+from ge_openai.options import FrontError, FrontOptions, read_keys
 
 
 def test_only_this_machine_may_ask_unless_told_otherwise():
@@ -18,7 +17,7 @@ def test_keys_are_lines(tmp_path):
     assert read_keys(file) == ("one", "two")
     assert read_keys(None) == ()
     file.write_text("\n")
-    with pytest.raises(ConfigError, match="no API key"):
+    with pytest.raises(FrontError, match="no API key"):
         read_keys(file)
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(FrontError, match="cannot be read"):
         read_keys(tmp_path / "none")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from ge_backend.errors import GeError
+from ge_openai.options import FrontError
 from ge_tools import (
     buckets,
     check,
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = parsed.func(parsed)
         sys.stdout.flush()
-    except (GeError, PermissionError) as error:  # or a path that its user may not enter
+    except (GeError, FrontError, PermissionError) as error:  # or a path that its user may not enter
         print(f"ge-backend: {error}", file=sys.stderr)
         return USAGE_ERROR
     except KeyboardInterrupt:

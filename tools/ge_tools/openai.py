@@ -107,7 +107,8 @@ def read_front_options(arguments: argparse.Namespace, **given: Any) -> FrontOpti
     """Return the options of the API; `given` are those that the command knows itself.
 
     Raises:
-        ConfigError: a size is none, or 0, or the file of keys cannot be read.
+        ConfigError: a size is none, or 0.
+        FrontError: the file of keys cannot be read.
     """
     return FrontOptions(
         host=arguments.host,
@@ -130,7 +131,7 @@ def open_front(options: FrontOptions) -> Any:
 
     Raises:
         DeviceUnavailable: a library is missing.
-        ServerError: the port is in use.
+        FrontError: the port is in use.
     """
     try:
         from ge_openai.front import OpenAIFront

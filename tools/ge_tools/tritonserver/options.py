@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
-from ge_openai.address import family_of, numeric, reached_at
+from ge_openai.address import family_of, reached_at
 from ge_tools.tritonserver.abilities import ABILITIES, Abilities
+from ge_tools.tritonserver.addresses import numeric
 from ge_tools.tritonserver.api import ServerApi
 from ge_tools.tritonserver.flags import values_of
 from ge_tools.tritonserver.keys import (

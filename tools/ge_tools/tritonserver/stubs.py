@@ -11,7 +11,8 @@ from ge_backend.executor.process.host_processes import (
     processes,
     words_of,
 )
-from ge_openai.address import addresses_here, reached_at
+from ge_openai.address import reached_at
+from ge_tools.tritonserver.addresses import addresses_here
 
 __all__ = ["arguments_of", "server_at"]
 
