@@ -163,7 +163,7 @@ class Delta:
     Attributes:
         text: whole characters; may be empty while some are held back.
         ids: tokens whose text has been given out or is held back.
-        logprobs: a JSON list with one object per token, or `null` where none were asked for.
+        logprobs: a JSON object per token; empty where none were asked for.
         cumulative: sum of the log-probabilities of all of the sample's tokens so far; not a number
             where one of them is not known, as where nobody asked for any.
         finish: why the sample has ended: `stop` or `length`; "" while it goes on.
@@ -177,7 +177,7 @@ class Delta:
     text: str
     ids: tuple[int, ...]
     samples: int = 1
-    logprobs: str = "null"
+    logprobs: tuple[str, ...] = ()
     cumulative: float = 0.0
     finish: str = ""
     prompt_tokens: int = 0
@@ -220,12 +220,11 @@ class Seen:
 
 def joined(deltas: Sequence[Delta]) -> Delta:
     """Return one sample's deltas, at least one, as one."""
-    lists = [delta.logprobs[1:-1] for delta in deltas if delta.logprobs != "null"]
     return replace(
         deltas[-1],
         text="".join(delta.text for delta in deltas),
         ids=tuple(chain.from_iterable(delta.ids for delta in deltas)),
-        logprobs=f"[{','.join(filter(None, lists))}]" if lists else "null",
+        logprobs=tuple(chain.from_iterable(delta.logprobs for delta in deltas)),
     )
 
 

@@ -59,7 +59,7 @@ def test_what_is_too_long_for_one_message_goes_in_several():
     """By samples, then by tokens; joined it is the same, and only the last piece says the end."""
     entry = json.dumps({"5": {"logprob": -0.25, "rank": 1, "decoded_token": "\u00e9" * 2000}})
     parts = [
-        replace(DELTA, sample=sample, text="\u00e9" * 9, ids=(5,), logprobs=f"[{entry}]")
+        replace(DELTA, sample=sample, text="\u00e9" * 9, ids=(5,), logprobs=(entry,))
         for sample in range(2)
         for _ in range(1000)
     ]
@@ -80,8 +80,7 @@ def test_what_is_too_long_for_one_message_goes_in_several():
         given = joined([one for one in parts if one.sample == sample])
         told = [one for each in news for one in each.deltas if one.sample == sample]
         assert [one.finish for one in told[:-1]] == [""] * (len(told) - 1)
-        assert json.loads(joined(told).logprobs) == json.loads(given.logprobs)
-        assert replace(joined(told), logprobs=given.logprobs) == given
+        assert joined(told) == given
 
 
 @pytest.mark.parametrize("end", ["taken", "closed"])

@@ -121,7 +121,7 @@ def test_a_long_answer_is_put_together_once(pb_utils):
     sender = Sender(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     sender.go_on.set()
     made = answer(pb_utils, sender, stream=False)
-    part = replace(LAST, finish="", logprobs=f"[{'1,' * 500}1]")
+    part = replace(LAST, finish="", logprobs=("1",) * 501)
     began_s = time.thread_time()
     for _ in range(20_000):
         made.add([part], last=False)

@@ -147,6 +147,16 @@ def test_a_response_has_what_was_asked_for(pb_utils):
     assert [t.as_numpy().tolist() for t in plain.output_tensors()] == [[b" world"]]
 
 
+def test_log_probabilities_are_one_list_per_sample(pb_utils):
+    """Of JSON objects, one per token; `null` where none were asked for."""
+    from ge_text.stub.requests import write_text_response
+
+    asked = read(pb_utils, text_input="a", return_logprobs=[True], outputs=("logprobs",))
+    deltas = [replace(DELTA, logprobs=('{"5":1}', '{"6":2}')), DELTA]
+    (tensor,) = write_text_response(asked, deltas, first=True).output_tensors()
+    assert tensor.as_numpy().tolist() == [b'[{"5":1},{"6":2}]', b"null"]
+
+
 def test_a_response_has_nothing_that_was_not_named(pb_utils):
     """Neither the text nor what a switch asks for: the host would drop it, which crashed stubs."""
     from ge_text.stub.requests import write_text_response

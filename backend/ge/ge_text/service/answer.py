@@ -122,14 +122,14 @@ class TextAnswer:
         ended = update.finish is Finish.STOP and not self.parameters.include_stop
         return update.tokens[:-1] if ended else update.tokens
 
-    def _logprobs(self, update: Update) -> str:
+    def _logprobs(self, update: Update) -> tuple[str, ...]:
         """Return JSON in the form of Triton's vLLM backend: an object per token, by token id.
 
         That of a part of a letter has its `bytes`, too.
         """
         if self.parameters.sampling.logprobs is None:
-            return "null"
-        tokens = []
+            return ()
+        tokens: list[str] = []
         drawn = zip(update.tokens, update.logprobs, update.ranks, update.top, strict=True)
         for token, own, own_rank, top in drawn:
             entries: dict[int, dict[str, object]] = {}
@@ -137,8 +137,8 @@ class TextAnswer:
                 for rank, (best, value) in enumerate(zip(*map(list, top), strict=True), 1):
                     entries[int(best)] = self._entry(int(best), float(value), rank)
             entries.setdefault(token, self._entry(token, own, own_rank or None))
-            tokens.append(entries)
-        return json.dumps(tokens, separators=(",", ":"))
+            tokens.append(json.dumps(entries, separators=(",", ":")))
+        return tuple(tokens)
 
     def _entry(self, token: int, value: float, rank: int | None) -> dict[str, object]:
         name = self._name(token)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -99,22 +98,19 @@ def _news(samples: Iterable[Sequence[Delta]]) -> Iterator[News]:
 
 def _nbytes(delta: Delta) -> int:
     """Return what a delta takes in a message, at most; `logprobs` is ASCII without controls."""
-    return 512 + 12 * len(delta.text) + 20 * len(delta.ids) + 2 * len(delta.logprobs)
+    logprobs = sum(2 * len(entries) + 3 for entries in delta.logprobs)
+    return 512 + 12 * len(delta.text) + 20 * len(delta.ids) + logprobs
 
 
 def _pieces(delta: Delta) -> Iterator[Delta]:
     """Yield a delta in pieces that fit into a message; text and end come with the last one."""
     middle = len(delta.ids) // 2
-    if _nbytes(delta) <= NEWS_BYTES or not middle or delta.logprobs == "null":
+    if _nbytes(delta) <= NEWS_BYTES or not middle or not delta.logprobs:
         yield delta
         return
-    entries = json.loads(delta.logprobs)
     first, second = (
-        replace(delta, ids=ids, logprobs=json.dumps(some, separators=(",", ":")))
-        for ids, some in (
-            (delta.ids[:middle], entries[:middle]),
-            (delta.ids[middle:], entries[middle:]),
-        )
+        replace(delta, ids=delta.ids[some], logprobs=delta.logprobs[some])
+        for some in (slice(middle), slice(middle, None))
     )
     yield from _pieces(replace(first, text="", finish=""))
     yield from _pieces(second)

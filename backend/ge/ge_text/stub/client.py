@@ -116,13 +116,13 @@ class _Live:
 
     def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
         """Keep what has come; return a delta per sample, and whether these were the last ones."""
-        first = replace(deltas[0], text="", ids=(), logprobs="null", cumulative=0.0, finish="")
+        first = replace(deltas[0], text="", ids=(), logprobs=(), cumulative=0.0, finish="")
         self.state = self.state or [replace(first, sample=i) for i in range(first.samples)]
         samples = list(self.submit.samples or (Sample(),) * first.samples)
         whole = list(self.state)
         for delta in deltas:
             whole[delta.sample] = delta
-            self.state[delta.sample] = replace(delta, text="", ids=(), logprobs="null")
+            self.state[delta.sample] = replace(delta, text="", ids=(), logprobs=())
             before = samples[delta.sample]
             samples[delta.sample] = Sample(
                 ids=before.ids + delta.ids,

@@ -100,7 +100,9 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
         "text_output": _strings([before + delta.text for delta in deltas]),
         "finish_reason": _strings([delta.finish or "None" for delta in deltas]),
         "cumulative_logprob": np.array([d.cumulative for d in deltas], np.float32),
-        "logprobs": _strings([delta.logprobs for delta in deltas]),
+        "logprobs": _strings(
+            [f"[{','.join(d.logprobs)}]" if d.logprobs else "null" for d in deltas]
+        ),
         "num_input_tokens": np.array([deltas[0].prompt_tokens], np.uint32),
         "num_output_tokens": np.array([len(delta.ids) for delta in deltas], np.uint32),
         "output_ids": np.array([n for delta in deltas for n in delta.ids], np.int64),

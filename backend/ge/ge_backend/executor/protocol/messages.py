@@ -83,7 +83,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 20
+VERSION = 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
