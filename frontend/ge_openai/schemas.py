@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ge_openai.api_error import ApiError
-from ge_text.models.json_schema import lenient, mapped
 
 __all__ = ["Schema", "read_response_format", "tool_schemas"]
 
+# The compiler's own options stand in the schema; a client may set them, too.
+# Source: llguidance 1.9.1, `_lib.pyi`, `JsonCompileOptions`.
+_OPTIONS = "x-guidance"
+# Keywords that name schemas, and those that hold values and no schemas.
+# Source: JSON Schema, draft 2020-12; `definitions` is what `$defs` was called before.
+_NAMED = {"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"}
+_VALUES = {"const", "default", "enum", "examples", "required", _OPTIONS}
 _ANY_OBJECT = {"type": "object"}
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
 # Of a schema that says no more of its object than that it is one.
@@ -38,7 +44,9 @@ class Schema:
     @property
     def written(self) -> dict[str, Any]:
         """As the engine takes it."""
-        return dict(self.given) if self.strict else lenient(self.given)
+        own = self.given.get(_OPTIONS)
+        options = {"lenient": True, **(own if isinstance(own, dict) else {})}
+        return dict(self.given) if self.strict else {**self.given, _OPTIONS: options}
 
 
 def read_response_format(given: Any) -> Schema | None:
@@ -123,9 +131,24 @@ def _closed(schema: dict[str, Any]) -> dict[str, Any]:
         joined.append(several or ("properties" in each and not _JOINS.isdisjoint(each)))
         return each
 
-    mapped(schema, look)
-    made: dict[str, Any] = schema if any(joined) else mapped(schema, _without_others)
+    _mapped(schema, look)
+    made: dict[str, Any] = schema if any(joined) else _mapped(schema, _without_others)
     return made
+
+
+def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """Return a schema with every object in it that is one changed, the innermost first."""
+    if isinstance(schema, list):
+        return [_mapped(each, change) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    for key, value in schema.items():
+        if key in _NAMED and isinstance(value, dict):
+            made[key] = {name: _mapped(each, change) for name, each in value.items()}
+        elif key not in _VALUES:
+            made[key] = _mapped(value, change)
+    return change(made)
 
 
 def _without_others(schema: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from typing import Any
 from ge_openai.api_error import ApiError
 from ge_openai.call_forms import CallForm, call_rules
 from ge_openai.schemas import Schema, tool_schemas
-from ge_text.models.json_schema import prepared
 
 __all__ = [
     "FREE",
@@ -178,7 +177,7 @@ def call_or_format(
 
 
 def _in_a_line(schema: Schema) -> str:
-    return json.dumps(prepared(schema.written), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(schema.written, ensure_ascii=False, separators=(",", ":"))
 
 
 def _names(tools: Sequence[dict[str, Any]]) -> list[str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from ge_openai.api_error import ApiError
-from ge_openai.schemas import read_response_format, tool_schemas
+from ge_openai.schemas import Schema, read_response_format, tool_schemas
 
 A = {"type": "object", "properties": {"a": {"type": "integer"}}}
 CLOSED = {"additionalProperties": False}
@@ -117,6 +117,23 @@ def test_a_schema_that_is_nested_too_deeply_is_refused():
     with pytest.raises(ApiError, match="too deeply") as caught:
         parameters(deep)
     assert caught.value.param == "tools[0].function.parameters"
+
+
+def test_only_schemas_are_closed():
+    """Neither values, nor names of properties that are called like a keyword."""
+    values = {"const": A, "enum": [A], "default": A, "examples": [A], "x-guidance": A}
+    found = parameters({"properties": {"const": A, "properties": values}})
+    assert found["properties"] == {"const": {**A, **CLOSED}, "properties": values}
+
+
+@pytest.mark.parametrize("own", [{}, {"x-guidance": {"lenient": False, "a": 1}}, {"x-guidance": 7}])
+def test_the_clients_options_go_before_ours(own):
+    """Where they are none, ours stand in their place; a strict schema is as it was sent."""
+    given = {"type": "object", **own}
+    theirs = own.get("x-guidance") if isinstance(own.get("x-guidance"), dict) else {}
+    written = Schema(field="f", given=given).written
+    assert written == {"type": "object", "x-guidance": {"lenient": True, **theirs}}
+    assert Schema(field="f", given=given, strict=True).written == given
 
 
 def test_tools_without_names_have_no_schema():

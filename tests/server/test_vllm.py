@@ -22,6 +22,7 @@ from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
 from ge_openai.schemas import read_response_format
 from ge_openai.structure import call_or_format
+from ge_text.models.json_schema import with_prepared_rules
 from ge_tools.tritonserver.directory import processes_of
 
 PYTHON = os.environ.get("GE_VLLM_PYTHON", "")
@@ -169,7 +170,7 @@ def test_vllm_takes_what_holds_tools_and_a_format(repository, compiler):
         for known in tokens
         for several in (True, False)
     ]
-    given = json.dumps([{"grammar": each["guided_grammar"]} for each in asked])
+    given = json.dumps([{"grammar": with_prepared_rules(each["guided_grammar"])} for each in asked])
     checkpoint = str(repository / "theirs" / "1")
     command = [PYTHON, "-c", VALIDATES, checkpoint, compiler]
     said = subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
+from builders.schemas import lenient
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_backend.errors import DeviceUnavailable, InvalidRequest, Unsupported
 from ge_text.models.guide import open_guides
-from ge_text.models.json_schema import WHITE, lenient
+from ge_text.models.json_schema import WHITE
 from ge_text.models.structure import Structure, StructureKind
 
 END = 0

@@ -1,10 +1,20 @@
 """JSON schemas as their compiler takes them."""
 
+import json
 import re
 
 import pytest
 
-from ge_text.models.json_schema import OPTIONS, WHITE, left_out, lenient, mapped, prepared
+from builders.schemas import lenient
+from ge_text.models.json_schema import (
+    OPTIONS,
+    WHITE,
+    left_out,
+    mapped,
+    prepared,
+    prepared_text,
+    with_prepared_rules,
+)
 
 
 def test_options_of_the_schema_go_before_ours():
@@ -60,6 +70,15 @@ def test_only_schemas_are_changed():
         "enum": [{"a": 1}],
         "items": {"default": {"a": 1}},
     }
+
+
+def test_schemas_in_a_grammars_rules_are_prepared():
+    """Each stays in its line; what is no rule of a schema alone, or no schema, stays as it is."""
+    ours = prepared_text('{"type": "object"}')
+    assert json.loads(ours) == prepared({"type": "object"})
+    others = 'start: a b\nc: "x: %json {}"\nd: %json {} "y"\ne: %json {"a"}\nf: %json {,}'
+    grammar = f'a: %json {{"type": "object"}}\n{others}\nb: %json {{"type": "object"}}'
+    assert with_prepared_rules(grammar) == f"a: %json {ours}\n{others}\nb: %json {ours}"
 
 
 def test_what_is_left_out_of_patterns_is_told():

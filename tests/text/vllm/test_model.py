@@ -16,6 +16,7 @@ from ge_backend.errors import (
     InvalidRequest,
     QueueFull,
 )
+from ge_text.models.json_schema import with_prepared_rules
 from ge_text.models.sampling import Sampling
 from ge_text.models.scheduled import Ask, Levels
 from ge_text.models.structure import Structure, StructureKind
@@ -98,6 +99,12 @@ def test_wishes_go_with_the_request(opened, async_llm):
         (StructureKind.REGEX, "a+", "regex", "a+"),
         (StructureKind.CHOICE, '["yes", "no"]', "choice", ["yes", "no"]),
         (StructureKind.GRAMMAR, "root ::= x", "grammar", "root ::= x"),
+        (
+            StructureKind.GRAMMAR,
+            "start: %json {}",
+            "grammar",
+            with_prepared_rules("start: %json {}"),
+        ),
     ],
 )
 def test_structures_are_vllms_own_affair(tmp_path, async_llm, kind, text, name, value):

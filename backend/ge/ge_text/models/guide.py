@@ -20,7 +20,7 @@ from ge_backend.device.imports import importing
 from ge_backend.errors import InvalidRequest, Unsupported
 from ge_backend.model.files.tokenizer_file import read_tokenizer
 from ge_backend.tensors import Array
-from ge_text.models.json_schema import left_out, prepared
+from ge_text.models.json_schema import left_out, prepared_text, with_prepared_rules
 from ge_text.models.structure import CompileStructure, Guide, Structure, StructureKind
 from ge_text.models.timed_compiler import TimedCompiler, on_a_deep_stack
 
@@ -218,8 +218,11 @@ def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide
 
 def _grammar(library: Any, structure: Structure) -> str:
     if structure.kind is not StructureKind.JSON:
-        return str(library.grammar_from(FORMATS[structure.kind], structure.text))
-    return str(library.LLMatcher.grammar_from_json_schema(_prepared(structure.text), defaults={}))
+        text = structure.text
+        text = with_prepared_rules(text) if structure.kind is StructureKind.GRAMMAR else text
+        return str(library.grammar_from(FORMATS[structure.kind], text))
+    schema = prepared_text(structure.text)
+    return str(library.LLMatcher.grammar_from_json_schema(schema, defaults={}))
 
 
 def _unforced(grammar: str) -> str:
@@ -234,15 +237,6 @@ def _unforced(grammar: str) -> str:
 def _left_out(structure: Structure) -> list[str]:
     read = json.loads(structure.text) if structure.kind is StructureKind.JSON else None
     return left_out(read) if isinstance(read, dict) else []
-
-
-def _prepared(schema: str) -> str:
-    """Return a schema as the library takes it; what is none stays, for the library to say so."""
-    try:
-        read = json.loads(schema)
-        return json.dumps(prepared(read)) if isinstance(read, dict) else schema
-    except (ValueError, RecursionError):
-        return schema
 
 
 def _impossible(structure: Structure, error: str) -> InvalidRequest:

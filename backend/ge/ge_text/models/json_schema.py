@@ -1,4 +1,4 @@
-"""JSON schemas as their compiler takes them, and lenient ones without what it cannot keep to.
+"""JSON schemas as their compiler takes them; lenient ones without what it cannot keep to.
 
 The compiler's own options stand in the schema, under `x-guidance`, whose keys a client may set too.
 Source: llguidance 1.9.1, `_lib.pyi`, `JsonCompileOptions`.
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["WHITE", "left_out", "lenient", "mapped", "prepared"]
+__all__ = ["WHITE", "left_out", "mapped", "prepared", "prepared_text", "with_prepared_rules"]
 
 OPTIONS = "x-guidance"
 # Between two parts of a JSON text: nothing, a space, or a line's end and indentation. With more a
@@ -29,11 +29,8 @@ _NO_REGULAR_LANGUAGE = re.compile(r"\\[1-9]|\\k<|\(\?P=|\(\?>|\(\?\(")
 # Of a pattern: an escape, a class of letters, or one letter.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 _REPEATED = re.compile(r"[*+?]|\{\d*,?\d*\}")
-
-
-def lenient(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a schema of which keywords and formats that cannot be kept to ask for nothing."""
-    return {**schema, OPTIONS: {"lenient": True, **_options(schema)}}
+# In a grammar: one that is a schema, in a line of its own.
+_RULE = re.compile(r"^(\w+: %json )(\{.*\})$", re.MULTILINE)
 
 
 def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,6 +47,20 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
     kept = _with_patterns if options.get("lenient") else _without_nothing
     made = mapped(schema, lambda each: _with_names(kept(each)))
     return {**made, OPTIONS: options}
+
+
+def prepared_text(schema: str) -> str:
+    """Return a schema as `prepared` has it, both as JSON; what is none stays as it is."""
+    try:
+        read = json.loads(schema)
+        return json.dumps(prepared(read)) if isinstance(read, dict) else schema
+    except (ValueError, RecursionError):
+        return schema
+
+
+def with_prepared_rules(grammar: str) -> str:
+    """Return a grammar whose rules `name: %json {…}`, each in a line, have prepared schemas."""
+    return _RULE.sub(lambda rule: rule[1] + prepared_text(rule[2]), grammar)
 
 
 def left_out(schema: Mapping[str, Any]) -> list[str]:

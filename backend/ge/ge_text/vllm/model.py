@@ -35,6 +35,7 @@ from ge_backend.errors import (
 )
 from ge_backend.model.files.checkpoint import read_checkpoint
 from ge_backend.tensors import Array
+from ge_text.models.json_schema import with_prepared_rules
 from ge_text.models.open import OpenedScheduled, OpenScheduled
 from ge_text.models.scheduled import Ask, Levels, Told
 from ge_text.models.structure import Structure, StructureKind
@@ -229,8 +230,11 @@ def _wishes(ask: Ask) -> SamplingParams:
 def _structured(structure: Structure | None) -> StructuredOutputsParams | None:
     if structure is None:
         return None
-    choices = structure.kind is StructureKind.CHOICE
-    value = json.loads(structure.text) if choices else structure.text
+    value = structure.text
+    if structure.kind is StructureKind.CHOICE:
+        value = json.loads(value)
+    elif structure.kind is StructureKind.GRAMMAR:
+        value = with_prepared_rules(value)
     return StructuredOutputsParams(**{structure.kind.value.removeprefix("guided_"): value})
 
 
