@@ -54,6 +54,8 @@ LLAMA3 = rotary(
     high_freq_factor=4.0,
     original_max_position_embeddings=16,
 )
+WINDOWED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
+GEMMA = {"head_dim": 16, "num_hidden_layers": 2, "query_pre_attn_scalar": 16, **WINDOWED}
 # Name -> (transformers' class name without its ending, what differs from COMMON)
 LLAMAS = {
     "llama": ("Llama", {}),
@@ -70,9 +72,8 @@ LLAMAS = {
         {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     ),
     "qwen3": ("Qwen3", {"head_dim": 16}),
+    "gemma3": ("Gemma3", {**GEMMA, "query_pre_attn_scalar": 9}),
 }
-WINDOWED = {"sliding_window": 6, "layer_types": ["sliding_attention", "full_attention"]}
-GEMMA = {"head_dim": 16, "num_hidden_layers": 2, "query_pre_attn_scalar": 16, **WINDOWED}
 GPT2 = {
     "n_embd": 32,
     "n_layer": 2,
@@ -87,7 +88,6 @@ GPT2 = {
 OTHERS = {
     "gemma": ("Gemma", {"head_dim": 16}),
     "gemma2": ("Gemma2", {**GEMMA, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
-    "gemma3": ("Gemma3", GEMMA),
     "gpt2": ("GPT2", GPT2),
     "phi3": ("Phi3", {}),
     "phimoe-window": ("Phimoe", {"num_local_experts": 3, "sliding_window": 7}),

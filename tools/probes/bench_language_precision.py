@@ -1,11 +1,11 @@
 """Speed, memory and accuracy of a language model per precision, without a server.
 
-`python -m tools.probes.bench_language_precision` prints the table of docs/precision.md.
-SmolLM2-135M decodes behind 320 cached tokens, all precisions in turns; of each the fastest step
-counts. With one thread that is CPU time, which others on the machine disturb less. Memory is what a
-process of its own gains by the weights. Then each reads the same text, of this repository's
-decisions: how likely it finds every next token, against FP32. Last, the products of a step alone,
-in BF16 and with torch's 8-bit weights, which no precision offers: see docs/precision.md.
+`python -m tools.probes.bench_language_precision [FOLDER]` prints a table of benchmarks/README.md;
+the model is SmolLM2-135M where none is given. It decodes behind 320 cached tokens, all precisions
+in turns; of each the fastest step counts. With one thread that is CPU time, which others on the
+machine disturb less. Memory is what a process of its own gains by the weights. Then each reads the
+same text, of this repository's decisions: how likely it finds every next token, and which one it
+finds most likely, against FP32.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ import contextlib
 import functools
 import math
 import multiprocessing
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from benchmarks.harness.memory import read_pss
 from benchmarks.harness.report import ROOT, machine
 from demo.chat_model import prepare
@@ -30,23 +28,21 @@ from rich.console import Console
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.engines.preprocess.text import open_tokenizer
-from ge_backend.engines.torch.linear import linear
 from ge_backend.tensors import Array
 from ge_text.models.base import LanguageModel
-from ge_text.models.batch import Batch, Group, SampleRow
+from ge_text.models.batch import Batch, Drawn, Group, SampleRow
 from ge_text.models.open import OpenLanguage, open_language
 from ge_text.models.sampling import Sampling
 
-from .graph_steps import BLOCK_SIZE, SMOLLM2, shapes_of
+from .graph_steps import BLOCK_SIZE
 from .language_steps import decoding_batch, step_clock
 
-__all__ = ["Held", "Row", "lines", "logprobs", "main"]
+__all__ = ["Held", "Row", "greedy", "lines", "logprobs", "main"]
 
 CACHE = ROOT / ".cache" / "chat_model"
 TEXT = ROOT / "docs" / "decisions.md"
 CACHED = 320
 ROWS = (1, 8)
-EIGHT_BIT_ROWS = (1, 2, 4, 8, 32)
 WINDOW = 256  # tokens that are read at once, each window by itself
 
 
@@ -58,7 +54,12 @@ class Held:
     cache: str
 
 
-HELD = (Held("fp32", "model"), Held("fp32", "bf16"), Held("bf16", "model"))
+HELD = (
+    Held("fp32", "model"),
+    Held("fp32", "bf16"),
+    Held("bf16", "model"),
+    Held("int8", "model"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class Row:
         nbytes: of the weights in memory.
         token_bytes: that a token takes in the cache.
         logprobs: of the text's tokens.
+        tokens: the most likely one in place of each of them.
     """
 
     held: Held
@@ -77,17 +79,19 @@ class Row:
     nbytes: int
     token_bytes: int
     logprobs: Array
+    tokens: Array
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tools.probes.bench_language_precision")
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=usable_cores())
     parser.add_argument("--windows", type=int, default=16, help=f"of {WINDOW} tokens each")
     given = parser.parse_args()
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
-    folder = prepare(CACHE, Console(stderr=True))
+    folder = given.folder or prepare(CACHE, Console(stderr=True))
     text = TEXT.read_text(encoding="utf-8")
     ids = open_tokenizer(folder / "tokenizer.json").encode(text)[: given.windows * WINDOW]
     nbytes = {held: _in_its_own_process(folder, held) for held in HELD}
@@ -103,12 +107,12 @@ def main() -> None:
                 nbytes=nbytes[held],
                 token_bytes=model.cache_bytes_per_block() // BLOCK_SIZE,
                 logprobs=logprobs(model, ids),
+                tokens=greedy(model, ids),
             )
             for held, model in models.items()
         ]
     print(f"{given.threads} threads, {CACHED} cached tokens; a text of {len(ids)} tokens")
     print("\n".join(lines(rows)))
-    print("\n".join(eight_bit_lines(given.rounds)))
 
 
 def lines(rows: Sequence[Row]) -> list[str]:
@@ -116,8 +120,8 @@ def lines(rows: Sequence[Row]) -> list[str]:
     steps = [f"ms at {count} text{'s' * (count > 1)}" for count in ROWS]
     head = ["`precision`", "`kv_cache_dtype`", *steps, "weights", "cache per token"]
     table = [
-        f"| {' | '.join(head)} | mean difference | largest | perplexity |",
-        "| --- | --- |" + " ---: |" * (len(ROWS) + 5),
+        f"| {' | '.join(head)} | mean difference | largest | perplexity | same token |",
+        "| --- | --- |" + " ---: |" * (len(ROWS) + 6),
     ]
     for row in rows:
         away = np.abs(row.logprobs - rows[0].logprobs)
@@ -129,6 +133,7 @@ def lines(rows: Sequence[Row]) -> list[str]:
             f"{row.token_bytes / 2**10:.1f} KiB",
             *((f"{away.mean():.4f}", f"{away.max():.2f}") if row is not rows[0] else ("", "")),
             f"{math.exp(-row.logprobs.mean()):.3f}",
+            f"{(row.tokens == rows[0].tokens).mean():.1%}" if row is not rows[0] else "",
         ]
         table.append(f"| {' | '.join(cells)} |")
     return table
@@ -171,12 +176,28 @@ def fastest(
 
 def logprobs(model: LanguageModel, ids: Array) -> Array:
     """Return how likely the model finds each token behind those before it in its window: FP32."""
-    windows = [ids[start : start + WINDOW] for start in range(0, len(ids) - 1, WINDOW)]
-    return np.concatenate([model.step(_reading(model, window)).logprobs for window in windows])
+    found = _steps(model, ids, lambda token: functools.partial(_only, token, model.vocabulary))
+    return np.concatenate([step.logprobs for step in found])
 
 
-def _reading(model: LanguageModel, ids: Array) -> Batch:
-    """Return a step that draws behind each token the one that follows it: no other is allowed."""
+def greedy(model: LanguageModel, ids: Array) -> Array:
+    """Return the token that the model finds most likely in the place of each of the text's."""
+    return np.concatenate([step.tokens for step in _steps(model, ids, lambda _: None)])
+
+
+def _steps(
+    model: LanguageModel, ids: Array, allowed: Callable[[int], Callable[[], Array] | None]
+) -> list[Drawn]:
+    """Return one step for each window of the text; what may be drawn depends on what follows."""
+    starts = range(0, len(ids) - 1, WINDOW)
+    windows = [ids[start : start + WINDOW] for start in starts]
+    return [model.step(_reading(model, window, allowed)) for window in windows]
+
+
+def _reading(
+    model: LanguageModel, ids: Array, allowed: Callable[[int], Callable[[], Array] | None]
+) -> Batch:
+    """Return a step that draws after each token but the last."""
     nothing, count = np.zeros(0, np.int64), len(ids) - 1
     places, block_size = np.arange(count), model.block_size
     table = 1 + np.arange(-(-count // block_size))
@@ -186,7 +207,7 @@ def _reading(model: LanguageModel, ids: Array) -> Batch:
             position=place + 1,
             prompt=nothing,
             output=nothing,
-            allowed=functools.partial(_only, int(following), model.vocabulary),
+            allowed=allowed(int(following)),
         )
         for place, following in enumerate(ids[1:])
     )
@@ -203,35 +224,6 @@ def _reading(model: LanguageModel, ids: Array) -> Batch:
 def _only(token: int, vocabulary: int) -> Array:
     """Return the mask that allows one token, as `SampleRow.allowed` has it."""
     return np.packbits(np.arange(vocabulary) == token, bitorder="little")
-
-
-def eight_bit_lines(rounds: int, sizes: Mapping[str, int] = SMOLLM2) -> list[str]:
-    """Return a table: the CPU time of all products of a step, BF16 against 8-bit weights."""
-    table = ["| rows | BF16 ms | 8 bits ms |", "| ---: | ---: | ---: |"]
-    torch.set_num_threads(1)
-    with torch.inference_mode():
-        weights = [torch.randn(s, dtype=torch.bfloat16) for s in shapes_of(sizes).values() if s[1:]]
-        packed = [linear(weight) for weight in weights]
-        scales = [(weight.abs().amax(1) / 127) for weight in weights]
-        whole = [
-            (w / s[:, None]).round().to(torch.int8) for w, s in zip(weights, scales, strict=True)
-        ]
-        for count in EIGHT_BIT_ROWS:
-            given = [
-                torch.randn(count, weight.shape[1], dtype=torch.bfloat16) for weight in weights
-            ]
-            best = [math.inf, math.inf]
-            for _ in range(rounds):
-                begun = time.thread_time()
-                for layer, rows in zip(packed, given, strict=True):
-                    layer(rows)
-                middle = time.thread_time()
-                for rows, weight, scale in zip(given, whole, scales, strict=True):
-                    torch._weight_int8pack_mm(rows, weight, scale)  # noqa: SLF001 - has no other
-                found = (middle - begun, time.thread_time() - middle)
-                best = list(map(min, best, found))
-            table.append(f"| {count} | {best[0] * 1e3:.1f} | {best[1] * 1e3:.1f} |")
-    return table
 
 
 def _in_its_own_process(folder: Path, held: Held) -> int:

@@ -77,6 +77,28 @@ def test_what_the_skeleton_has_not_is_not_covered(llama, settings, reason):
     assert reason in not_covered(changed(llama, **settings))
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping 30.0"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention True"),
+        ({"hidden_activation": "gelu"}, "hidden_activation gelu"),
+        ({"sliding_window": None}, "no sliding_window"),
+        ({"layer_types": "left out"}, "config.json without layer_types"),
+        (
+            {"rope_parameters": {"full_attention": {"rope_type": "yarn", "factor": 2.0}}},
+            "rope_type yarn",
+        ),
+    ],
+)
+def test_what_a_gemma_may_have_and_the_skeleton_has_not_is_not_covered(tmp_path, settings, reason):
+    """It goes to transformers."""
+    make(tmp_path, "gemma3")
+    assert not_covered(changed(tmp_path, **settings)) == reason
+
+
+# As files have it that were written before transformers 5.
+OLD_GEMMA = {"rope_parameters": "left out", "rope_theta": 500.0, "rope_local_base_freq": 20.0}
 LINEAR = {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_theta": 100.0}
 WINDOW = {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 1}
 
@@ -92,6 +114,9 @@ WINDOW = {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 
         ("llama", {}, WINDOW),
         ("mistral", {}, WINDOW),
         ("mistral", {}, {**WINDOW, "use_sliding_window": False}),
+        ("gemma3", {}, OLD_GEMMA),
+        ("gemma3", {}, {**OLD_GEMMA, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+        ("gemma3", {}, {"rope_parameters": "left out"}),
         (
             "mistral",
             {},

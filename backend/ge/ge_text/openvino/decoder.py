@@ -21,7 +21,7 @@ from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 from ge_text.models.batch import Group
-from ge_text.openvino.graph import BLOCK_SIZE, llama_graph, tensor_of
+from ge_text.openvino.graph import BLOCK_SIZE, llama_graph, rotation_names, tensor_of
 from ge_text.torch.base import Decoder
 from ge_text.torch.cache import KeyValueShape, PagedCache
 from ge_text.torch.llama_weights import LlamaWeights
@@ -71,7 +71,7 @@ class OpenVinoDecoder:
         shape = KeyValueShape(heads=weights.key_heads, key_dim=weights.dim, value_dim=weights.dim)
         self.shapes = (shape,) * weights.num_layers
         self.products = weights.products()
-        self._frequencies = weights.frequencies.numpy()
+        self._frequencies = [each.numpy() for each in weights.frequencies]
         graph = llama_graph(weights, dtype)
         self.compressed = compress(graph).numbers if compressed else 0
         options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE} if self.compressed else {}
@@ -115,9 +115,14 @@ class OpenVinoDecoder:
 
     def _rotation(self, positions: Array) -> dict[str, Array]:
         """Return cosines and sines float32 [T, 1, 1, D]: the two halves of a head are alike."""
-        angles = positions[:, None, None, None].astype(np.float32) * self._frequencies
-        angles = np.concatenate((angles, angles), -1)
-        return {"cos": np.cos(angles), "sin": np.sin(angles)}
+        places = positions[:, None, None, None].astype(np.float32)
+        found: dict[str, Array] = {}
+        for index, frequencies in enumerate(self._frequencies):
+            angles = places * frequencies
+            angles = np.concatenate((angles, angles), -1)
+            names = rotation_names(index)
+            found.update(zip(names, (np.cos(angles), np.sin(angles)), strict=True))
+        return found
 
 
 def _sequences(groups: Sequence[Group]) -> dict[str, Array]:

@@ -23,7 +23,7 @@ from ge_backend.engines.ov.model import cause, shared
 from ge_backend.errors import Unsupported
 from ge_text.torch.llama_weights import Dense, LlamaLayer, LlamaWeights
 
-__all__ = ["BLOCK_SIZE", "llama_graph", "tensor_of"]
+__all__ = ["BLOCK_SIZE", "llama_graph", "rotation_names", "tensor_of"]
 
 # Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
@@ -57,16 +57,23 @@ UNUSED: Mapping[str, tuple[type[np.generic], tuple[int, ...]]] = {
 def llama_graph(weights: LlamaWeights, dtype: torch.dtype) -> Any:
     """Return the model, in float32 arithmetic; whoever compiles it may choose a lower one.
 
-    Inputs, in this order: int64 `ids` [T]; float32 `cos` and `sin` [T, 1, 1, D]; int64 `sampled`
-    [S]; int32 `past_lens` [B], `subsequence_begins` [B + 1], `block_indices`,
-    `block_indices_begins` [B + 1], `max_context_len` []; then for each layer keys and values
-    [blocks, K, 32, D], which a step writes to. The one output is float32 [S, vocabulary].
+    Inputs, in this order: int64 `ids` [T]; float32 `cos` and `sin` [T, 1, 1, D] of each rotary
+    embedding, see `rotation_names`; int64 `sampled` [S]; int32 `past_lens` [B],
+    `subsequence_begins` [B + 1], `block_indices`, `block_indices_begins` [B + 1],
+    `max_context_len` []; then for each layer keys and values [blocks, K, 32, D], which a step
+    writes to. The one output is float32 [S, vocabulary].
 
     Raises:
         ModelError: the checkpoint lacks a weight, or has another shape of it.
         Unsupported: this OpenVINO has no such operator.
     """
     return _Builder(weights, TYPES[dtype]).model()
+
+
+def rotation_names(index: int) -> tuple[str, str]:
+    """Return what the graph's inputs for one of its rotary embeddings are called."""
+    ending = f".{index}" if index else ""
+    return f"cos{ending}", f"sin{ending}"
 
 
 class _Builder:
@@ -77,16 +84,22 @@ class _Builder:
     def model(self) -> Any:
         weights = self._weights
         ids = self._input("ids", Type.i64, [-1])
-        around = [self._input(name, Type.f32, [-1, 1, 1, weights.dim]) for name in ("cos", "sin")]
+        around = [
+            [self._input(name, Type.f32, [-1, 1, 1, weights.dim]) for name in rotation_names(index)]
+            for index in range(len(weights.frequencies))
+        ]
         sampled = self._input("sampled", Type.i64, [-1])
         tables = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
         whose = [self._input(name, Type.i32, [-1]) for name in tables]
         whose.append(self._input("max_context_len", Type.i32, []))
-        embedding = _constant(weights.embedding())
+        read = weights.embedding()
+        embedding, factor = _constant(read), weights.embedding_factor(read.dtype)
         rows = ops.unsqueeze(ops.gather(embedding, ids, _whole(0)), _whole(1))
+        if factor != 1:
+            rows = ops.multiply(rows, _number(factor))
         for index in range(weights.num_layers):
             layer = weights.layer(index)
-            rows = ops.add(rows, self._attention(index, layer, rows, around, whose))
+            rows = ops.add(rows, self._attention(index, layer, rows, around[layer.rotary], whose))
             rows = ops.add(rows, self._mlp(layer, rows))
         rows = self._normed(ops.gather(rows, sampled, _whole(0)), weights.norm())
         head = weights.head()
@@ -112,7 +125,7 @@ class _Builder:
         *tables, longest = whose
         operator = _paged_attention(
             *(query, key, ops.reshape(parts.output(2), _whole([-1, keys * dim]), False), *caches),
-            *(*tables, _number(dim**-0.5)),
+            *(*tables, _number(weights.scale)),
             *(ops.constant(np.int32(layer.window)), ops.constant(np.zeros(0, np.float32)), longest),
             *(ops.constant(np.zeros(shape, kind)) for kind, shape in UNUSED.values()),
         )
@@ -120,27 +133,34 @@ class _Builder:
             operator.get_rt_info()[name] = size
         for name in ("num_k_heads", "num_v_heads"):
             operator.get_rt_info()[name] = keys
-        return _product(ops.unsqueeze(operator.output(0), _whole(1)), layer.output)
+        mixed = _product(ops.unsqueeze(operator.output(0), _whole(1)), layer.output)
+        return self._normed(mixed, layer.after_attention)
 
     def _mlp(self, layer: LlamaLayer, rows: Any) -> Any:
         mixed = _product(self._normed(rows, layer.before_mlp), layer.gate_up)
         halves = ops.variadic_split(mixed, _whole(2), _whole([self._weights.inner] * 2))
-        inner = ops.multiply(ops.swish(halves.output(0)), halves.output(1))
-        return _product(inner, layer.down)
+        gate = halves.output(0)
+        gate = ops.gelu(gate, "tanh") if self._weights.gelu else ops.swish(gate)
+        mixed = _product(ops.multiply(gate, halves.output(1)), layer.down)
+        return self._normed(mixed, layer.after_mlp)
 
     def _rotated(self, rows: Any, heads: int, norms: torch.Tensor | None, around: list[Any]) -> Any:
         """Return [T, heads * D] rotated by their tokens' positions, normed before if so wished."""
         dim, half = self._weights.dim, self._weights.dim // 2
         rows = ops.reshape(rows, _whole([-1, heads, 1, dim]), False)
-        if norms is not None:
-            rows = self._normed(rows, norms[0])  # the same for all heads
+        rows = self._normed(rows, None if norms is None else norms[0])  # the same for all heads
         first, second = ops.variadic_split(rows, _whole(3), _whole([half, half])).outputs()
         turned = ops.concat([ops.multiply(second, _number(-1.0)), first], -1)
         rows = ops.add(ops.multiply(rows, around[0]), ops.multiply(turned, around[1]))
         return ops.reshape(rows, _whole([-1, heads * dim]), False)
 
-    def _normed(self, rows: Any, weight: torch.Tensor) -> Any:
-        """Return rows divided by their root mean square, times weights; OpenVINO fuses this."""
+    def _normed(self, rows: Any, weight: torch.Tensor | None) -> Any:
+        """Return rows divided by their root mean square, times weights; OpenVINO fuses this.
+
+        Without weights there is no norm.
+        """
+        if weight is None:
+            return rows
         mean = ops.reduce_mean(ops.power(rows, _number(2.0)), _whole([-1]), True)
         root = ops.sqrt(ops.add(mean, _number(self._weights.epsilon)))
         scaled = ops.multiply(rows, ops.divide(_number(1.0), root))

@@ -1,4 +1,4 @@
-"""Our own decoder for the Llama skeleton: Llama, Mistral, Qwen 2 and 3, SmolLM and their kin.
+"""Our own decoder for the Llama skeleton: Llama, Mistral, Qwen 2 and 3, Gemma 3 and their kin.
 
 Its weights are those of `LlamaWeights`; the sums around a layer are part of a product.
 """
@@ -28,13 +28,16 @@ PER_LAYER = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
     attend: Attend
+    rotary: int
     before_attention: RmsNorm
     query_key_value: Linear
     norms: torch.Tensor | None
     output: Linear
+    after_attention: RmsNorm | None
     before_mlp: RmsNorm
     gate_up: Linear
     down: Linear
+    after_mlp: RmsNorm | None
 
 
 class LlamaDecoder:
@@ -53,18 +56,21 @@ class LlamaDecoder:
         self.shapes = (shape,) * count
         self.products = weights.products()
         self._embedding = weights.embedding()
+        self._factor, self._gelu = weights.embedding_factor(dtype), weights.gelu
         self._layers = [self._layer(weights, index) for index in range(count)]
         self._norm = self._rms_norm(weights.norm())
         head = weights.head()
         self._head = linear(self._embedding if head is None else head)
-        self._frequencies = weights.frequencies.to(device)
+        self._frequencies = [each.to(device) for each in weights.frequencies]
 
     def logits(self, step: StepTensors) -> torch.Tensor:
         """See `Decoder`."""
-        rotate = Rotation(self._frequencies, step.positions, self.dtype)
+        turns = [Rotation(each, step.positions, self.dtype) for each in self._frequencies]
         rows = functional.embedding(step.ids, self._embedding)
+        if self._factor != 1:
+            rows *= self._factor
         for index, layer in enumerate(self._layers):
-            rows = self._run(index, layer, rows, rotate, step)
+            rows = self._run(index, layer, rows, turns[layer.rotary], step)
         return self._head(self._norm(rows.index_select(0, step.sampled)))
 
     def close(self) -> None:
@@ -91,32 +97,53 @@ class LlamaDecoder:
         found = step.attend(
             index, layer.attend, turned[:, :heads], turned[:, heads:], mixed[:, heads + keys :]
         )
-        rows = layer.output.added_to(rows, found)
-        step.adapt(first + OUTPUT, found, rows)
+        rows = _added(rows, found, layer.output, layer.after_attention, step, first + OUTPUT)
         normed = layer.before_mlp(rows)
         mixed = layer.gate_up(normed)
         step.adapt(first + GATE_UP, normed, mixed)
         gate, up = mixed.chunk(2, -1)
-        inner = functional.silu(gate).mul_(up)
-        rows = layer.down.added_to(rows, inner)
-        step.adapt(first + DOWN, inner, rows)
-        return rows
+        gate = functional.gelu(gate, approximate="tanh") if self._gelu else functional.silu(gate)
+        return _added(rows, gate.mul_(up), layer.down, layer.after_mlp, step, first + DOWN)
 
     def _layer(self, weights: LlamaWeights, index: int) -> _Layer:
         layer = weights.layer(index)
         return _Layer(
-            attend=Attend(scale=self._dim**-0.5, window=layer.window),
+            attend=Attend(scale=weights.scale, window=layer.window),
+            rotary=layer.rotary,
             before_attention=self._rms_norm(layer.before_attention),
             query_key_value=_linear(layer.query_key_value),
-            norms=layer.head_norms,
+            norms=None if layer.head_norms is None else layer.head_norms.to(self.dtype),
             output=_linear(layer.output),
+            after_attention=self._norm_or_none(layer.after_attention),
             before_mlp=self._rms_norm(layer.before_mlp),
             gate_up=_linear(layer.gate_up),
             down=_linear(layer.down),
+            after_mlp=self._norm_or_none(layer.after_mlp),
         )
 
     def _rms_norm(self, weight: torch.Tensor) -> RmsNorm:
-        return RmsNorm(weight, self._epsilon)
+        return RmsNorm(weight.to(self.dtype), self._epsilon)
+
+    def _norm_or_none(self, weight: torch.Tensor | None) -> RmsNorm | None:
+        return None if weight is None else self._rms_norm(weight)
+
+
+def _added(
+    rows: torch.Tensor,
+    found: torch.Tensor,
+    product: Linear,
+    norm: RmsNorm | None,
+    step: StepTensors,
+    index: int,
+) -> torch.Tensor:
+    """Return rows with a product of what was found added, which may be normed before."""
+    if norm is None:
+        rows = product.added_to(rows, found)
+        step.adapt(index, found, rows)
+        return rows
+    mixed = product(found)
+    step.adapt(index, found, mixed)
+    return rows + norm(mixed)
 
 
 def _linear(dense: Dense) -> Linear:

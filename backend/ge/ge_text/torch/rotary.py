@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["ROTARY_KINDS", "Rotation", "frequencies"]
+__all__ = ["DEFAULT_THETA", "ROTARY_KINDS", "Rotation", "frequencies"]
 
 # Each kind, and the settings that it needs.
 ROTARY_KINDS: Mapping[str, tuple[str, ...]] = {

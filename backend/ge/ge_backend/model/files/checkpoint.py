@@ -186,18 +186,19 @@ class Checkpoint:
 
     def real(self, name: str, otherwise: float) -> float:
         """Return a setting, or what holds where there is none; a number above 0."""
-        return self._above_0(name, self.config.get(name, otherwise))
+        return self.above_0(name, self.config.get(name, otherwise))
 
     def of_rotary(self, name: str, otherwise: float | None = None) -> float:
         """Return a setting of the rotary embedding, as `real` does."""
         found = self.rotary.get(name)
-        return self._above_0(f"{name} of the rotary embedding", found or otherwise or found)
+        return self.above_0(f"{name} of the rotary embedding", found or otherwise or found)
 
     def refused(self, name: str, found: object, expected: str) -> ModelError:
         """Return what to raise for a setting of `config.json` that is something else."""
         return ModelError(f"{self.folder / CONFIG}: {name} is {found!r}, expected {expected}")
 
-    def _above_0(self, name: str, found: Any) -> float:
+    def above_0(self, name: str, found: Any) -> float:
+        """Return what was found under a name in `config.json`, a finite number above 0."""
         if type(found) not in (int, float) or not 0 < found < math.inf:
             raise self.refused(name, found, "a number above 0")
         return float(found)
