@@ -12,7 +12,7 @@ from builders.integrity import block_defects
 from ge_text.engine.blocks import BlockPool
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.prefix import PrefixCache
-from ge_text.engine.scheduler import Scheduler
+from ge_text.engine.scheduler import Changes, Scheduler
 from ge_text.engine.sequence import SequenceState
 from ge_text.engine.settings import PreemptionMode
 
@@ -68,7 +68,8 @@ class Rig:
 
     def fork(self, parent, ends_after=None):
         """Let a sequence go on in two ways."""
-        made = self.scheduler.fork(parent)
+        made = parent.fork()
+        self.scheduler.apply(Changes(forked=[(parent, made)]))
         self.made.append(made)
         self.lengths[made] = max(parent.num_output + 1, min(parent.max_output, ends_after or 99))
         return made
@@ -709,6 +710,20 @@ def test_forks_share_blocks_until_they_write():
     assert len({one.blocks[1], two.blocks[1], three.blocks[1]}) == 3
     assert one.blocks[0] == two.blocks[0] == three.blocks[0]
     rig.run()
+
+
+def test_changes_are_applied_in_their_order():
+    """A fork reads the blocks of one that leaves with it, and whoever begins comes after both."""
+    rig = Rig(blocks=3, max_tokens=40)
+    one, next_one = rig.add(prompt=6, output=6), sequence(number=9, prompt=(1,) * 4)
+    rig.step()
+    held, two = list(one.blocks), one.fork()
+    rig.scheduler.apply(Changes(forked=[(one, two)], ended=[one], began=[next_one]))
+    assert (one.state, list(two.blocks)) == (SequenceState.FINISHED, held)
+    assert (rig.scheduler.running, rig.scheduler.waiting) == ([two], [next_one])
+    rig.scheduler.apply(Changes(ended=[two, next_one]), failed=True)
+    assert rig.pool.num_free == rig.pool.capacity
+    assert (rig.scheduler.running, rig.scheduler.waiting) == ([], [])
 
 
 def test_a_copy_needs_a_block_like_any_other():

@@ -96,7 +96,7 @@ class Engine:
         self._drafting_s = 0.0
         self._intake = Intake(settings.max_waiting_requests)
         self._live = LiveRequests(
-            self._scheduler, settings, model.eos, self._tally, self._intake.forget
+            self._scheduler.forecast, settings, model.eos, self._tally, self._intake.forget
         )
 
     @property
@@ -152,7 +152,7 @@ class Engine:
         """End all requests with an error. For the thread that steps."""
         now_s = self._receive()
         for name in self._live:
-            self._live.end(name, Finish.ERROR, error, now_s)
+            self._scheduler.apply(self._live.end(name, Finish.ERROR, error, now_s))
 
     def figures(self) -> Figures:
         """Return what it has done and has. Any thread; sums may be a step apart from each other."""
@@ -181,11 +181,12 @@ class Engine:
         now_s = self._clock()
         for note in self._intake.take():
             if isinstance(note, Arrived):
-                self._live.add(note)
+                self._scheduler.apply(self._live.add(note))
             elif note in self._live:
                 error = Cancelled("the request was cancelled")
-                self._live.end(note, Finish.CANCELLED, error, now_s)
-        self._live.end_late(now_s)
+                self._scheduler.apply(self._live.end(note, Finish.CANCELLED, error, now_s))
+        for changes in self._live.end_late(now_s):
+            self._scheduler.apply(changes)
         return now_s
 
     def _schedule(self) -> StepPlan:
@@ -202,12 +203,12 @@ class Engine:
         return plan
 
     def _tell(self, outcome: Outcome) -> None:
-        """Hand out tokens and errors."""
+        """Hand out tokens and errors, and let the scheduler know what they change."""
         now_s = self._clock()
         for drawn in outcome.drawn:
-            self._live.take(drawn, now_s)
+            self._scheduler.apply(self._live.take(drawn, now_s))
         for sequence, error in outcome.failed.items():
-            self._live.fail(sequence, error, now_s)
+            self._scheduler.apply(self._live.fail(sequence, error, now_s), failed=True)
 
     def _measure(self, plan: StepPlan, outcome: Outcome, begun_s: float) -> None:
         """Learn from a step, and count it."""

@@ -9,12 +9,13 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ge_backend.errors import DeadlineExceeded, GeError, InvalidRequest
+from ge_text.engine.admission import LengthForecast
 from ge_text.engine.beams import BeamGroup, BeamPath
 from ge_text.engine.figures import Tally
 from ge_text.engine.intake import Arrived
 from ge_text.engine.queue import service_key
 from ge_text.engine.runner import DrawnToken
-from ge_text.engine.scheduler import Scheduler
+from ge_text.engine.scheduler import Changes
 from ge_text.engine.sequence import Finish, Sequence, SequenceState, make_sequence
 from ge_text.engine.settings import EngineSettings
 from ge_text.engine.update import Update
@@ -42,24 +43,24 @@ class _Live:
 
 
 class LiveRequests:
-    """Requests by id. Not for several threads.
+    """Requests by id; what their sequences become is returned. Not for several threads.
 
     Args:
-        scheduler: gets their sequences, and loses them.
+        forecast: learns the lengths of those that end by themselves.
         eos: the model's ends of text.
         on_end: is called with the id of a request when its last sample has ended.
     """
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        forecast: LengthForecast,
         settings: EngineSettings,
         eos: tuple[int, ...],
         tally: Tally,
         on_end: Callable[[str], None],
     ) -> None:
         self._on_end = on_end
-        self._scheduler = scheduler
+        self._forecast = forecast
         self._settings = settings
         self._eos = eos
         self._tally = tally
@@ -75,32 +76,32 @@ class LiveRequests:
         """Yield the ids of all; they may end meanwhile."""
         return iter(list(self._by_id))
 
-    def add(self, arrived: Arrived) -> None:
+    def add(self, arrived: Arrived) -> Changes:
         """Let a request's first sample wait; the others follow when its prompt is computed."""
         live = _Live(arrived)
         request = arrived.request
         self._by_id[request.id] = live
         (sample, given), *live.followers = request.samples()
-        self._start(live, sample, given, None)
+        first = self._start(live, sample, given, None)
         self._tally.add("prompt_tokens", len(request.prompt))
         if request.timeout_s is not None:
             entry = (arrived.at_s + request.timeout_s, next(self._numbers), live)
             heappush(self._deadlines, entry)
+        return Changes(began=(first,))
 
-    def take(self, drawn: DrawnToken, now_s: float) -> None:
+    def take(self, drawn: DrawnToken, now_s: float) -> Changes:
         """Give a sequence its token and tell its client, of the end too if it is one.
 
         A token behind the end of its sequence is nobody's.
         """
         sequence = drawn.sequence
         if sequence.state is SequenceState.FINISHED:
-            return
+            return Changes()
         live = self._by_id[sequence.request.id]
         if live.beams is not None:
-            best = live.beams.take(drawn)
-            if best is not None:
-                self._answer(live, best, now_s)
-            return
+            changes = live.beams.take(drawn)
+            best = live.beams.best
+            return changes if best is None else self._answer(live, best, now_s)
         sequence.append(drawn.token)
         self._count(sequence, live.arrived.at_s, now_s)
         finish = sequence.finish()
@@ -117,34 +118,36 @@ class LiveRequests:
         if live.arrived.sink(update):
             finish = Finish.STOP
         if finish:
-            self._scheduler.forecast.observe(sequence)
+            self._forecast.observe(sequence)
             self._tally.add(finish.value)
-            self._leave(live, sequence, now_s)
-        elif live.followers:
-            self._follow(live, sequence)
+            live.sequences.remove(sequence)
+        began = self._follow(live, sequence) if live.followers else ()
+        if not live.sequences:
+            self._close(live, now_s)
+        return Changes(ended=(sequence,) if finish else (), began=began)
 
-    def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
+    def fail(self, sequence: Sequence, error: GeError, now_s: float) -> Changes:
         """End a sample's request with an error: its client waits for none of the others then."""
-        if sequence.request.id in self:
-            self.end(sequence.request.id, Finish.ERROR, error, now_s, failed=True)
+        if sequence.request.id not in self:
+            return Changes()
+        return self.end(sequence.request.id, Finish.ERROR, error, now_s)
 
-    def end(
-        self, name: str, finish: Finish, error: GeError, now_s: float, *, failed: bool = False
-    ) -> None:
-        """End a request with all of its samples; what failed ones computed is not kept."""
+    def end(self, name: str, finish: Finish, error: GeError, now_s: float) -> Changes:
+        """End a request with all of its samples."""
         live = self._by_id[name]
         samples = [one.sample for one in live.sequences] + [sample for sample, _ in live.followers]
         if live.beams is not None:
             samples = list(range(live.arrived.request.parameters.n))
-        live.followers.clear()
-        for sequence in list(live.sequences):
-            self._leave(live, sequence, now_s, failed=failed)
+        ended = tuple(live.sequences)
+        self._close(live, now_s)
         for sample in samples:
             self._tally.add(finish.value)
             live.arrived.sink(Update(id=name, sample=sample, finish=finish, error=error))
+        return Changes(ended=ended)
 
-    def end_late(self, now_s: float) -> None:
+    def end_late(self, now_s: float) -> list[Changes]:
         """End those whose time has passed."""
+        changes: list[Changes] = []
         if len(self._deadlines) > 2 * len(self._by_id) + SPARE_DEADLINES:
             self._deadlines = [entry for entry in self._deadlines if self._is_live(entry[2])]
             heapify(self._deadlines)
@@ -153,49 +156,44 @@ class LiveRequests:
             if self._is_live(live):
                 request = live.arrived.request
                 error = DeadlineExceeded.within(request.timeout_s or 0.0)
-                self.end(request.id, Finish.ERROR, error, now_s)
+                changes.append(self.end(request.id, Finish.ERROR, error, now_s))
+        return changes
 
     def _is_live(self, live: _Live) -> bool:
         return self._by_id.get(live.arrived.request.id) is live
 
     def _start(
         self, live: _Live, sample: int, given: tuple[int, ...], leader: Sequence | None
-    ) -> None:
+    ) -> Sequence:
         arrived = live.arrived
         sequence = make_sequence(
             arrived.request,
             sample,
             given=given,
-            key=service_key(self._settings, arrived, next(self._numbers), self._scheduler.forecast),
+            key=service_key(self._settings, arrived, next(self._numbers), self._forecast),
             max_output=arrived.max_output,
             eos=self._eos,
         )
         sequence.leader = leader
         live.sequences.append(sequence)
         if arrived.request.parameters.beam_width > 1:
-            live.beams = BeamGroup(sequence, self._scheduler)
+            live.beams = BeamGroup(sequence)
             live.sequences = live.beams.sequences
-        self._scheduler.add(sequence)
+        return sequence
 
-    def _follow(self, live: _Live, leader: Sequence) -> None:
-        """Let the samples begin that waited for this one."""
+    def _follow(self, live: _Live, leader: Sequence) -> list[Sequence]:
+        """Return the samples that begin now, since they waited for this one."""
         followers, live.followers = live.followers, []
-        for sample, given in followers:
-            self._start(live, sample, given, leader)
+        return [self._start(live, sample, given, leader) for sample, given in followers]
 
-    def _leave(
-        self, live: _Live, sequence: Sequence, now_s: float, *, failed: bool = False
-    ) -> None:
-        """Free all that an ended sequence had; the request ends with its last one."""
-        self._scheduler.remove(sequence, failed=failed)
-        live.sequences.remove(sequence)
-        self._follow(live, sequence)
-        if not live.sequences:
-            self._tally.observe("latency", now_s - live.arrived.at_s)
-            del self._by_id[live.arrived.request.id]
-            self._on_end(live.arrived.request.id)
+    def _close(self, live: _Live, now_s: float) -> None:
+        """Forget a request of which nothing goes on; its beams forget each other."""
+        live.sequences.clear()
+        self._tally.observe("latency", now_s - live.arrived.at_s)
+        del self._by_id[live.arrived.request.id]
+        self._on_end(live.arrived.request.id)
 
-    def _answer(self, live: _Live, best: Many[BeamPath], now_s: float) -> None:
+    def _answer(self, live: _Live, best: Many[BeamPath], now_s: float) -> Changes:
         """Tell the client the best texts of a beam search that is over."""
         request = live.arrived.request
         if len(best) < request.parameters.n:
@@ -203,11 +201,10 @@ class LiveRequests:
                 f"the beam search found {len(best)} whole texts, and n is {request.parameters.n}; "
                 "ask for fewer, or for fewer stop_token_ids"
             )
-            self.end(request.id, Finish.ERROR, error, now_s)
-            return
-        ends, found = live.sequences[0].ends, live.sequences[0].found
-        for sequence in list(live.sequences):
-            self._leave(live, sequence, now_s)
+            return self.end(request.id, Finish.ERROR, error, now_s)
+        ended = tuple(live.sequences)
+        ends, found = ended[0].ends, ended[0].found
+        self._close(live, now_s)
         for sample, path in enumerate(best[: request.parameters.n]):
             finish = Finish.STOP if path.tokens[-1] in ends else Finish.LENGTH
             self._tally.add("generated_tokens", len(path.tokens))
@@ -224,6 +221,7 @@ class LiveRequests:
                     found=found,
                 )
             )
+        return Changes(ended=ended)
 
     def _count(self, sequence: Sequence, arrived_s: float, now_s: float) -> None:
         self._tally.add("generated_tokens")

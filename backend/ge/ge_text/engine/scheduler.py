@@ -31,10 +31,25 @@ from ge_text.engine.prefix import PrefixCache
 from ge_text.engine.queue import enqueue
 from ge_text.engine.sequence import Sequence, SequenceState
 
-__all__ = ["Scheduler"]
+__all__ = ["Changes", "Scheduler"]
 
 # Whether a sequence may join, beside those that run, as far as its adapter is concerned.
 MayJoin = Callable[[Sequence, Iterable[Sequence]], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What has become of sequences, applied in this order.
+
+    Attributes:
+        forked: one that runs, and a new one with the same tokens, which reads the same blocks.
+        ended: they leave, wherever they are.
+        began: they wait.
+    """
+
+    forked: Many[tuple[Sequence, Sequence]] = ()
+    ended: Many[Sequence] = ()
+    began: Many[Sequence] = ()
 
 
 @dataclass(slots=True)
@@ -132,14 +147,14 @@ class Scheduler:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
         enqueue(self.waiting, sequence)
 
-    def fork(self, sequence: Sequence) -> Sequence:
-        """Return another one that runs, has the same tokens and reads the same blocks."""
-        child = sequence.fork()
-        blocks = sequence.blocks[: self._pool.blocks_for(sequence.num_computed)]
-        self._pool.share(blocks)
-        child.blocks.extend(blocks)
-        enqueue(self.running, child)
-        return child
+    def apply(self, changes: Changes, *, failed: bool = False) -> None:
+        """Take note of changes; what `failed` ones computed is not kept for others."""
+        for sequence, child in changes.forked:
+            self._fork(sequence, child)
+        for sequence in changes.ended:
+            self.remove(sequence, failed=failed)
+        for sequence in changes.began:
+            self.add(sequence)
 
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Take a sequence out, wherever it is; what it held is free at once.
@@ -198,6 +213,13 @@ class Scheduler:
             if len(sequence.blocks) > needed:
                 self._pool.release(sequence.blocks[needed:])
                 del sequence.blocks[needed:]
+
+    def _fork(self, sequence: Sequence, child: Sequence) -> None:
+        """Let another one run that has the same tokens; it reads the same blocks."""
+        blocks = sequence.blocks[: self._pool.blocks_for(sequence.num_computed)]
+        self._pool.share(blocks)
+        child.blocks.extend(blocks)
+        enqueue(self.running, child)
 
     def _continue_running(self, draft: _Draft) -> None:
         running = self.running
