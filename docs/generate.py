@@ -27,10 +27,9 @@ DOCS = Path(__file__).resolve().parent
 CONFIGURATION_HEAD = """\
 # Configuration
 
-A model is configured in its `config.pbtxt`.
-Wherever Triton has a field of its own (`max_batch_size`, `dynamic_batching`, `instance_group`,
-`allow_ragged_batch`, `batch_input`, `reshape`, …) that field is used.
-The rest are `parameters` (those of the C++ GE backend are understood too:
+A model is configured in its `config.pbtxt`: by Triton's own fields (`max_batch_size`,
+`dynamic_batching`, `instance_group`, `allow_ragged_batch`, `batch_input`, `reshape`, …) wherever it
+has one, and by `parameters` for the rest (those of the C++ GE backend are understood too:
 [from_cpp_ge_backend.md](from_cpp_ge_backend.md)):
 
     parameters { key: "buckets.sequence" value { string_value: "16,32,64,128,256" } }
@@ -41,9 +40,8 @@ This page is generated from `backend/ge/ge_backend/model/config/settings.py`.
 
 A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tensor of its file begins
 with one and the same free axis, else 0, and an empty `dynamic_batching`. A `max_batch_size: 0` that
-`config.pbtxt` says is kept; so is one of a load request's configuration, where Triton hands on a 0
-whether it was said or not. Triton starts one instance where none are named, and one for each NVIDIA
-GPU; where the model runs is said by `device` alone, so write
+`config.pbtxt` or a load request says is kept. Triton starts one instance where none are named, and
+one for each NVIDIA GPU; where the model runs is said by `device` alone, so write
 `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances answer more where several
 requests are in flight.
 

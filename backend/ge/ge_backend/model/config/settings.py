@@ -97,7 +97,7 @@ SETTINGS: tuple[Setting, ...] = (
         variable="GE_EXECUTOR",
         help="`process`: one executor per device, shared by all models and instances, and "
         "started anew if an engine crashes. `inline`: inside the instance's own process, "
-        "0.2 ms faster, which shares nothing and ends with a crash. `auto`: `inline` for "
+        "faster, which shares nothing and ends with a crash. `auto`: `inline` for "
         "one instance on a CPU that shares nothing (`lanes`, `priority`, a pool, a limit of "
         "memory), else `process`.",
     ),
@@ -181,8 +181,7 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("background", "on", "off"),
         variable="GE_WARMUP",
         help="When buckets are measured. `background`: beside serving, `on`: before the model is "
-        "READY, `off`: never. With static shapes, states or a workspace pool `background` "
-        "is as `on`.",
+        "READY, `off`: never (docs/buckets.md).",
     ),
     Setting(
         key="learn",
@@ -197,8 +196,7 @@ SETTINGS: tuple[Setting, ...] = (
         choices=("on", "off"),
         help="Whether responses say in their parameters how they came about: `bucket`, `rows` and "
         "`padding` of the runs of a graph (docs/buckets.md), or what became of a text "
-        "(docs/generation.md). From Triton 2.55 (25.02) on; refused before, where responses have "
-        "no parameters.",
+        "(docs/generation.md). From Triton 2.55 (25.02) on; refused before.",
     ),
     Setting(
         key="score_activation",
@@ -219,9 +217,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="max_queue_size",
         default="0",
         help="The most requests that may wait for an instance while it serves a batch; further "
-        "ones are refused (UNAVAILABLE). 0: no limit. They wait in the stub then, and are "
-        "lost with it: have two instances, and clients with a time limit "
-        "(docs/scheduling.md).",
+        "ones are refused (UNAVAILABLE). 0: no limit. Have two instances then, and clients with "
+        "a time limit (docs/scheduling.md).",
     ),
     Setting(
         key="default_timeout_microseconds",
@@ -258,7 +255,8 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="block_size",
         default="32",
-        help="Tokens of one block of the key-value cache. OpenVINO takes 32 and no other number.",
+        help="Tokens of one block of the key-value cache; prompts share whole blocks. OpenVINO "
+        "takes 32 and no other number.",
     ),
     Setting(
         key="kv_cache_bytes",
@@ -449,17 +447,18 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         key="linger_s",
         default="3",
         variable="GE_EXECUTOR_LINGER_S",
-        help="Seconds that an executor stays after its last model instance has left.",
+        help="Seconds that an executor keeps a graph that no instance holds any more, and itself "
+        "after its last instance. More: a model that is unloaded and loaded again finds its "
+        "weights there. Less: the device's memory is free for others sooner.",
     ),
     Setting(
         key="spare",
         default="auto",
         choices=("auto", "on", "off"),
         variable="GE_SPARE",
-        help="Whether a spare executor waits beside each one, so that a restart is shorter: with "
-        "torch 0.7 s instead of 3.1 s for 249 MiB, with ONNX Runtime 0.1 s instead of 0.4 s "
-        "for 35 MiB (docs/reliability.md). `auto`: on machines with at least 4 usable cores "
-        "and 16 GiB of memory.",
+        help="Whether a spare executor waits beside each one, which takes memory and shortens a "
+        "restart (docs/reliability.md). `auto`: on machines with at least 4 usable cores and "
+        "16 GiB of memory.",
     ),
     Setting(
         key="run_timeout_s",
