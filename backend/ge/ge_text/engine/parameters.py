@@ -25,7 +25,7 @@ DEFAULT_MAX_TOKENS = 16
 MAX_SAMPLES = 128
 MAX_BEAMS = 8
 MAX_LENGTH_PENALTY = 10  # either way: more than lengths to that power is no number any more
-MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and nobody waits for ever
+MAX_PRIORITY = 1000  # either way: a level is worth seconds of waiting, and none waits for ever
 MAX_SEED = 2**63 - 1
 NO_SEED = -1  # as good as none, as in vLLM
 MAX_STOPS = 128
@@ -63,10 +63,10 @@ class Parameters:
     Attributes:
         sampling: how each token is drawn; `seed` is that of sample 0, sample i has `seed + i`.
         max_tokens: the most tokens of a sample's output; None: as many as the model can hold.
-        max_new_tokens: without `max_tokens`, of as many as the model can hold at most so many; the
+        max_new_tokens: without `max_tokens`, of as many as the model can hold at most these; the
             checkpoint's own default. None: it has none.
         min_tokens: neither end of text nor a stop token or text ends a sample before.
-        stop: texts that end a sample and are cut off; for whoever turns tokens into text.
+        stop: texts that end a sample and are cut off; for what turns tokens into text.
         stop_token_ids: tokens that end a sample, beside the model's ends of text.
         ignore_eos: the model's ends of text end nothing.
         n: samples of the same prompt.
@@ -83,7 +83,7 @@ class Parameters:
         speculation: tokens may be guessed and verified, where the model is configured for that.
         lora_name: the adapter that changes the model for this request; "": none does.
         add_special_tokens: a prompt that is a text gets the special tokens that the tokenizer puts
-            around every text; for whoever turns text into tokens.
+            around every text; for what turns text into tokens.
         skip_special_tokens: the text has no special tokens; else all but an end of text.
         include_stop: the text ends with the stop text, or with that of the token that ended it.
     """
@@ -146,7 +146,7 @@ def parse_parameters(
         del values["seed"]
     words = values.pop("bad_words", ())
     structure = _structure(values)
-    _check_beams(_changed(given, values), values.get("beam_width", 1))
+    _check_beams(given, values)
     values["include_stop"] = values.pop("include_stop_str_in_output", False)
     own = {name: values.pop(name) for name in Parameters.__dataclass_fields__ if name in values}
     sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
@@ -192,17 +192,17 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, str) else _json(value)
 
 
-def _changed(given: Mapping[str, Any], values: Mapping[str, Any]) -> set[str]:
-    """Return the names that were given and are not at their defaults."""
-    return {
+def _check_beams(given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise where a request asks for beams and for what they do not have, or the other way.
+
+    What was given and is at its default asks for nothing.
+    """
+    named = {
         name
         for name, value in given.items()
         if value is not None and (name not in _DEFAULTS or values.get(name) != _DEFAULTS[name])
     }
-
-
-def _check_beams(named: set[str], beam_width: int) -> None:
-    """Raise where a request asks for beams and for what they do not have, or the other way."""
+    beam_width = values.get("beam_width", 1)
     if beam_width == 1 and (only := sorted(named & _OF_BEAMS)):
         raise InvalidRequest(f"{only[0]} is for beam search; it needs a beam_width above 1")
     if beam_width > 1 and (other := sorted(named - _WITH_BEAMS)):
@@ -279,8 +279,11 @@ def _whole(low: int, high: int) -> Callable[[str, Any], int]:
     return read
 
 
+_at_least_one = _whole(1, _MOST)
+
+
 def _max_tokens(name: str, value: Any) -> int | None:
-    return None if value is None else _whole(1, _MOST)(name, value)
+    return None if value is None else _at_least_one(name, value)
 
 
 def _switch(name: str, value: Any) -> bool:
@@ -319,7 +322,7 @@ def _length_penalty(name: str, value: Any) -> float:
 
 
 def _few(most: int, letters: int) -> Callable[[str, Any], tuple[str, ...]]:
-    """Return what reads so many texts at most, of so many letters in all."""
+    """Return what reads at most `most` texts, of `letters` letters in all."""
 
     def read(name: str, value: Any) -> tuple[str, ...]:
         if isinstance(value, (list, tuple)) and len(value) > most:

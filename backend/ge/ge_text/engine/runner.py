@@ -159,7 +159,8 @@ class Runner:
         groups = self.shapes.groups(spans) if self.shapes else free_groups(spans, block_size)
         built = build_batch(groups, block_size)
         self._tally.add("padded_tokens", len(built.batch.ids) - sum(span.count for span in spans))
-        self._note_unplanned([group.shape for group in groups if not group.planned])
+        if unplanned := [group.shape for group in groups if not group.planned]:
+            self._note_unplanned(unplanned)
         if self.shapes:
             self._tally.buckets.update(group.shape for group in groups if group.planned)
         begun = self._clock()
@@ -169,7 +170,7 @@ class Runner:
 
     def _note_unplanned(self, shapes: Many[Shape]) -> None:
         """Count groups outside of every bucket; the log has the first one."""
-        if shapes and not self._tally.counts["unplanned_groups"]:
+        if not self._tally.counts["unplanned_groups"]:
             log.warning(
                 "a step ran in shape %s (batch, query, context blocks), which no bucket covers; "
                 "such steps are slow, and counted from here on",

@@ -25,7 +25,6 @@ from ge_text.engine.figures import Figures
 from ge_text.engine.parameters import Parameters, parse_parameters
 from ge_text.engine.request import GenerationRequest
 from ge_text.engine.update import Update
-from ge_text.models.adapter import StoredAdapter
 from ge_text.models.base import Tokenizer
 from ge_text.models.structure import Guide
 from ge_text.protocol import (
@@ -164,7 +163,7 @@ class GenerationService:
             timeout_s=asked.timeout_s or None,
             generated=tuple(None if s.ended else s.ids for s in asked.samples),
             guide=guide,
-            adapter=self._adapter(parameters.lora_name),
+            adapter=self._opened.find_adapter(name) if (name := parameters.lora_name) else None,
             again=asked.again,
         )
         warnings = guide.warnings if guide else ()
@@ -209,10 +208,6 @@ class GenerationService:
                 "tokenizer.json; leave it out or put the file there"
             )
         return compile_structure(structure)
-
-    def _adapter(self, name: str) -> StoredAdapter | None:
-        """Return the adapter of this name, read as far as its header; None for no name."""
-        return self._opened.find_adapter(name) if name else None
 
     def _prompt(self, asked: Submit, *, special: bool) -> tuple[int, ...]:
         if asked.ids:

@@ -107,19 +107,20 @@ class _Builders:
             return self.of_dataclass(typing.cast("type[Any]", annotation))
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is tuple:
-            check = rule.check_numbers if arguments[0] is int else _unchecked
+            check = rule.check_numbers if arguments[0] is int and rule.shape else None
             return _tuple_builder(self._of(arguments[0], rule), check)
         if origin in {dict, Mapping}:
             return _dict_builder(_scalar_builder(str, self._usual), self._of(arguments[1], rule))
         return _scalar_builder(annotation, rule)
 
 
-def _tuple_builder(element: _Builder, check: _Check) -> _Builder:
+def _tuple_builder(element: _Builder, check: _Check | None) -> _Builder:
     def build(packed: Any) -> tuple[Any, ...]:
         if type(packed) is not list:
             raise TypeError(f"expected a list, got {packed!r:.80}")
         values = tuple([element(item) for item in packed])
-        check(values)
+        if check is not None:
+            check(values)
         return values
 
     return build
@@ -139,16 +140,14 @@ def _scalar_builder(annotation: Any, rule: Rule) -> _Builder:
         float: rule.check_real,
         str: rule.check_text,
     }
-    check = checks.get(annotation, _unchecked)
+    free = annotation is str and rule.words and not rule.choices
+    check = None if free else checks.get(annotation)
 
     def build(packed: Any) -> Any:
         if type(packed) not in accepted:  # not isinstance: in Python a bool is an int too
             raise TypeError(f"expected {annotation.__name__}, got {packed!r:.80}")
-        check(packed)
+        if check is not None:
+            check(packed)
         return packed
 
     return build
-
-
-def _unchecked(value: Any) -> None:
-    del value
