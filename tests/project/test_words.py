@@ -19,7 +19,6 @@ TO_REWRITE = (
     "backend/ge/ge_backend/engines/",
     "backend/ge/ge_backend/executor/",
     "backend/ge/ge_backend/serving/batching/",
-    "backend/ge/ge_text/",
 )
 SOURCES = [
     path

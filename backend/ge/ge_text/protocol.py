@@ -146,7 +146,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Nobody waits for this request any more."""
+    """The client of this request no longer waits."""
 
     number: int
 
@@ -165,7 +165,7 @@ class Delta:
         ids: tokens whose text has been given out or is held back.
         logprobs: a JSON object per token; empty where none were asked for.
         cumulative: sum of the log-probabilities of all of the sample's tokens so far; not a number
-            where one of them is not known, as where nobody asked for any.
+            where one of them is not known, as where none were asked for.
         finish: why the sample has ended: `stop` or `length`; "" while it goes on.
         found_tokens: how many of `prompt_tokens` were in the cache already; -1: not known.
         samples: how many the request has.

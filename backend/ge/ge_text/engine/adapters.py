@@ -4,7 +4,7 @@
     bring       before a step its adapters are loaded; of the others those leave that were not used
                 for longest, as far as room is needed
 
-So who runs always has its adapter, and whoever waits for room of the budget waits like any other.
+So what runs always has its adapter, and what waits for room of the budget waits like any other.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AdapterCache:
         self._tally.add("adapter_loads")
 
     def _leaving(self, nbytes: int, kept: set[str]) -> list[str]:
-        """Return the keys of those that make room for so many bytes."""
+        """Return the keys of those that make room for this number of bytes."""
         free = self._budget - sum(self.held.values())
         leaving = []
         for key, held in self.held.items():

@@ -3,7 +3,7 @@
 Sequences end one after the other, the one with the fewest tokens to come first. Just before one
 ends, it and all that last longer have grown by what it had left. The most tokens at any such moment
 is the peak; it is far less than the sum of all maxima, and no less than what will be needed while
-nobody grows longer than expected.
+none grows longer than expected.
 
 A block that several read is there once, and for as long as the last of them: it counts with that
 one alone.
@@ -33,9 +33,9 @@ _NO_LIMIT = 0  # the class of requests that name none; limits have a bit at leas
 class LengthForecast:
     """How many tokens sequences get, learned from those that ended.
 
-    Each class of limit by itself, as whoever says 16 uses up more of it than whoever says 4000:
-    limits of as many binary digits are a class, and no limit is one. What a model holds says
-    nothing of a text, so a class begins with some tokens and not with all that there may be.
+    Each class of limit by itself, as a limit of 16 is used up more often than one of 4000: limits
+    of as many binary digits are a class, and no limit is one. What a model holds says nothing of a
+    text, so a class begins with some tokens and not with all that there may be.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class _Load:
         minus_growth: minus the tokens to come that need room, so that the longest sorts first.
         tokens: held, but for those in blocks that count with others.
         seats: sequences that it may become.
-        blocks: those of its own that nobody will write to again.
+        blocks: those of its own that are not written to again.
     """
 
     minus_growth: int
@@ -161,7 +161,7 @@ class PeakLoad:
         return bool(blocks) and blocks[0] in self._holders
 
     def _share(self, load: _Load) -> None:
-        """Note a sequence's blocks; those of others count with whoever lasts longer."""
+        """Note a sequence's blocks; those of others count with the one that lasts longer."""
         holders = self._holders
         shared = 0
         for block in load.blocks:

@@ -1,9 +1,8 @@
 """The blocks of a paged cache: who has how many, which are free, who shares which.
 
-A block holds the keys and values of `block_size` tokens in all layers. Block 0 is nobody's: padding
-writes there, and it holds numbers. A block has as many references as sequences name it in their
-tables; it is nobody's again when the last one lets go. A block with one reference may be written; a
-shared one never is.
+A block holds the keys and values of `block_size` tokens in all layers. Block 0 is padding's, and it
+holds numbers. A block has as many references as sequences name it in their tables; it is free again
+when the last one gives it up. A block with one reference may be written; a shared one never is.
 
 A full block may be labelled with its content. Then it is kept when the last one lets go, and found
 again by that content, until somebody needs the room: the blocks that were let go first go first, of
@@ -67,12 +66,12 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody has, kept ones included."""
+        """Blocks that no sequence has, kept ones included."""
         return len(self._free) + len(self._kept)
 
     @property
     def num_kept(self) -> int:
-        """Blocks that nobody has, and that are found by their content."""
+        """Blocks that no sequence has, and that are found by their content."""
         return len(self._kept)
 
     @property
@@ -81,11 +80,11 @@ class BlockPool:
         return self.capacity - self.num_free
 
     def blocks_for(self, tokens: int) -> int:
-        """Return how many blocks hold so many tokens."""
+        """Return how many blocks hold this number of tokens."""
         return -(-tokens // self.block_size)
 
     def allocate(self, count: int) -> list[int]:
-        """Return blocks that nobody else has.
+        """Return blocks that no other sequence has.
 
         Raises:
             OutOfMemory: fewer are free; nothing was taken.
@@ -117,7 +116,7 @@ class BlockPool:
         They are in the order of the table; `proven`: they hold numbers.
 
         Raises:
-            ProtocolError: nobody has one of them, or one is named twice; no reference was taken.
+            ProtocolError: one of them is free, or named twice; no reference was taken.
         """
         self._check_held(blocks)
         for block in reversed(blocks):
@@ -140,7 +139,7 @@ class BlockPool:
     def label(self, block: int, content: BlockContent) -> None:
         """Let a block that somebody has be found; without effect where another is found already.
 
-        Nobody may write to it from now on.
+        It must not be written to from now on.
         """
         if self._by_content.setdefault(content, block) == block:
             self._labels[block] = content

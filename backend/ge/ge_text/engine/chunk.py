@@ -5,7 +5,7 @@ the first per number of rows (in powers of two), the second as what a step took 
 row more than was measured counts as a prompt token does.
 The chunk is what the target leaves room for. Where more texts wait for their first token than for
 their next one, a step may take as many times longer, up to `PATIENCE`: what is lost to the few is
-less than what the many gain. Where nobody waits for a next token a step takes as long as that, but
+less than what the many gain. Where none waits for a next token a step takes as long as that, but
 has `ENOUGH` tokens in any case: of several prompts the first ones answer while the others are read,
 who comes in the meantime waits no longer than for one step, and more tokens at once are computed no
 faster on a processor. On an accelerator the budget ends a step before its time does.
@@ -18,7 +18,7 @@ __all__ = ["ChunkController"]
 SMALLEST = 16  # prompts go on, whatever the target
 FIRST = 128  # before anything is known
 EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
-ENOUGH = 256  # so many are computed as fast, for each, as more at once
+ENOUGH = 256  # of this number each is computed as fast as of more at once
 PATIENCE = 2.0  # times the target that a step takes at most
 _WEIGHT = 0.3  # of the latest measurement among those before it
 

@@ -2,7 +2,7 @@
 
     receive → propose → schedule → run → advance → tell
 
-`submit` and `cancel` may be called by any thread at any time; they only leave a note, so nobody
+`submit` and `cancel` may be called by any thread at any time; they only leave a note, so none
 waits for a step. Everything else belongs to the one thread that steps.
 """
 

@@ -62,7 +62,7 @@ class Histogram:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """Sums that only grow; written by the engine's step and nobody else.
+    """Sums that only grow; written by the engine's step alone.
 
     Attributes:
         counts: by the names of `Figures.counts`.

@@ -23,9 +23,9 @@ class Arrived:
 
 
 class Intake:
-    """Notes in their order: who has come, and the id of whoever is to go.
+    """Notes in their order: requests that have come, and ids of those that are to go.
 
-    Any thread may leave one; nobody is kept waiting for longer than that.
+    Any thread may leave one, and waits for no step.
 
     Args:
         max_waiting: requests that may lie here or in the queue.
@@ -42,7 +42,7 @@ class Intake:
         return len(self._ids)
 
     def add(self, arrived: Arrived, waiting: int) -> None:
-        """Leave a request beside so many in the engine's queue; its id is taken until `forget`.
+        """Leave a request; its id is taken until `forget`. `waiting`: those in the engine's queue.
 
         Raises:
             QueueFull: too many wait, and the request was not taken on before.

@@ -92,7 +92,7 @@ class LiveRequests:
     def take(self, drawn: DrawnToken, now_s: float) -> Changes:
         """Give a sequence its token and tell its client, of the end too if it is one.
 
-        A token behind the end of its sequence is nobody's.
+        A token behind the end of its sequence is dropped.
         """
         sequence = drawn.sequence
         if sequence.state is SequenceState.FINISHED:

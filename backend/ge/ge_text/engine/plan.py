@@ -1,4 +1,4 @@
-"""What one step does, as a frozen value: all that a scheduler gives to whoever runs it."""
+"""What one step does, as a frozen value: all that a scheduler gives to the runner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ge_text.engine.sequence import Sequence
 
 __all__ = ["CLEAN_BLOCK", "BlockCopy", "Move", "Span", "StepPlan"]
 
-CLEAN_BLOCK = 0  # nobody's, and it holds numbers
+CLEAN_BLOCK = 0  # no sequence's, and it holds numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Span:
 
     Attributes:
         count: tokens in all.
-        drafts: the last of them, which nobody has verified.
+        drafts: the last of them, which are not verified.
     """
 
     sequence: Sequence

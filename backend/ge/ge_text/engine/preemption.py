@@ -21,7 +21,7 @@ class Preemption:
         self.token_s = 0.0
 
     def swaps(self, sequence: Sequence, blocks: int) -> bool:
-        """Return whether so many blocks of a sequence go to host memory."""
+        """Return whether this number of blocks of a sequence goes to host memory."""
         if self._mode is PreemptionMode.RECOMPUTE or not 0 < blocks <= self._room:
             return False
         return self._mode is PreemptionMode.SWAP or (

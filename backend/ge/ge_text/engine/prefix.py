@@ -7,8 +7,8 @@ own tokens and a digest of those before, which is chained from block to block:
     before     d0              d1 = H(d0, 0..15)   d2 = H(d1, 16..31)
 
 A block is found by its digest and verified by its tokens. The chain begins with what else the keys
-follow from: the adapter, and the request's `cache_salt`, so that nobody who does not know a salt
-finds, or misses, what was computed under it. Model and dtype are those of the one cache.
+follow from: the adapter, and the request's `cache_salt`, so that a client that does not know a
+salt neither finds nor misses what was computed under it. Model and dtype are the cache's.
 
 Only blocks that are full of computed and certain tokens get a label: neither tokens that are still
 being computed, nor tokens that a draft merely proposes, are ever found.
@@ -37,7 +37,7 @@ class PrefixCache:
 
     Attributes:
         asked: tokens of the texts for which a beginning was looked for.
-        found: those of them that nobody had to compute again.
+        found: those of them that were not computed again.
     """
 
     def __init__(self, pool: BlockPool, *, on: bool = True) -> None:
@@ -60,7 +60,7 @@ class PrefixCache:
         return found
 
     def wanted(self, sequence: Sequence, blocks: int) -> BlockContent | None:
-        """Return what a sequence would like to find behind so many blocks that it found."""
+        """Return what a sequence would like to find behind the `blocks` that it found."""
         contents = self._contents(sequence, sequence.num_tokens - 1)
         return next(islice(contents, blocks, None), None)
 
@@ -94,7 +94,7 @@ class PrefixCache:
         return islice(self._contents(sequence, sequence.num_tokens), place, place + 1)
 
     def _contents(self, sequence: Sequence, tokens: int) -> Iterator[BlockContent]:
-        """Return the contents of the full blocks among its first so many known tokens."""
+        """Return the contents of the full blocks among its first `tokens` known ones."""
         if not self._takes(sequence):
             return iter(())
         size, known = self._pool.block_size, sequence.contents

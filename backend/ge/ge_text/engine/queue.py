@@ -7,9 +7,9 @@ Each has a key that never changes, so the order stays valid while time goes on:
                and what such texts are expected to get
     priority   when it came + a time per level of its priority
 
-Linear ageing: whoever waits gains on those that come later at one second a second. So whoever is d
+Linear ageing: what waits gains on what comes later at one second a second. So a request that is d
 seconds behind, in tokens or levels, waits behind those that come within d seconds and no others.
-Ties go to who came first.
+Ties go to the one that came first.
 """
 
 from __future__ import annotations

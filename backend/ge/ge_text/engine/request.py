@@ -18,7 +18,7 @@ class GenerationRequest:
     """A prompt and what is to become of it.
 
     Attributes:
-        id: chosen by whoever submits it; no two live requests of an engine share one.
+        id: chosen by the one that submits it; no two live requests of an engine share one.
         timeout_s: it ends with an error when that much time has passed; None: never.
         generated: where another engine has begun it: the tokens of each sample so far, None for a
             sample that has ended. It goes on with the very tokens that it would have had.

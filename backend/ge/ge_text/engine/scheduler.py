@@ -3,7 +3,7 @@
 There is no phase of prompts and none of output. A sequence lacks as many tokens as it has known
 ones that are not in the cache: a whole prompt when it is new, one when it waits for its next token,
 everything after it had to start over. A step first serves those that run, in their order, and then
-lets waiting ones join; nobody joins in a step in which somebody had to leave.
+lets waiting ones join; none joins in a step in which one had to leave.
 
     who lacks one token      always gets it: a step has room for one of each
     who lacks more           gets what budget and chunk leave over, at least nothing: its turn comes
@@ -180,7 +180,7 @@ class Scheduler:
     def schedule(
         self, chunk: int, drafts: Mapping[Sequence, tuple[int, ...]] | None = None
     ) -> StepPlan:
-        """Return the next step; whoever runs it calls `advance` when it is done.
+        """Return the next step; `advance` is called when it is done.
 
         Args:
             chunk: tokens at most for those that lack more than one, together; at least 1.
@@ -238,7 +238,7 @@ class Scheduler:
             place += 1
 
     def _add_drafts(self, making: _Draft, drafts: Mapping[Sequence, tuple[int, ...]]) -> None:
-        """Lengthen spans by drafts, for which nobody waits, leaves or is left out."""
+        """Lengthen spans by drafts, for which no sequence waits, leaves or is left out."""
         for place, span in enumerate(making.spans):
             left = min(making.budget, self._room(span.sequence) - span.count)
             some = drafts.get(span.sequence, ())[: max(0, left)]
@@ -273,7 +273,7 @@ class Scheduler:
         return block if block and self._pool.references(block[0]) > 1 else block[:0]
 
     def _grow(self, sequence: Sequence, tokens: int, draft: _Draft) -> None:
-        """Give a sequence slots for its first so many tokens; those to come are for it alone."""
+        """Give a sequence slots for its first `tokens`; those to come are for it alone."""
         place = sequence.num_computed // self._pool.block_size
         shared = self._shared(sequence)
         if shared:
@@ -323,7 +323,7 @@ class Scheduler:
     def _admit(self, draft: _Draft) -> None:
         """Let those join that come next, as long as everybody is expected to fit to the end.
 
-        Who is first blocks all behind it: nobody is overtaken for ever. It waits also while another
+        The first one blocks all behind it: none is overtaken for ever. It waits also while another
         one computes what it lacks, which in that step has the tokens that it could have had.
         """
         free = self._max_seqs - sum(sequence.seats for sequence in self.running)
@@ -356,7 +356,7 @@ class Scheduler:
     def _find_computed(self, sequence: Sequence) -> tuple[Many[int], int]:
         """Return blocks with the first tokens of one that waits, and how many: at least one less.
 
-        Those of the prefix cache are full, and nobody will write to them again. The last one of a
+        Those of the prefix cache are full, and are not written to again. The last one of a
         leader need not be: what comes behind is written to a copy.
         """
         if sequence.swapped:

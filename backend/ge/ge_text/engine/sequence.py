@@ -165,7 +165,7 @@ class Sequence:
         )
 
     def _too_short(self, drafts: int = 0) -> bool:
-        """Whether no end may come yet, behind so many drafts."""
+        """Whether no end may come yet, behind this number of drafts."""
         few = self.num_output + drafts < self.request.parameters.min_tokens
         return self.guide is None and few
 

@@ -22,7 +22,7 @@ class TextAssembler:
     Args:
         stream: gives the text of the sequence's tokens, whole characters at a time.
         stop: none of them empty.
-        min_tokens: a stop text that is complete with one of the first so many is none.
+        min_tokens: a stop text that is complete with one of the first `min_tokens` is none.
         include_stop: a stop text is not cut off; what is behind it is.
 
     Attributes:

@@ -63,7 +63,7 @@ class LanguageModel(Protocol):
         """
 
     def open_cache(self, num_blocks: int) -> None:
-        """Allocate the cache, once. Block 0 is for padding: nobody's keys are there, but numbers.
+        """Allocate the cache, once. Block 0 is for padding: it has no text's keys, but numbers.
 
         Raises:
             OutOfMemory: the device has less; names both numbers.

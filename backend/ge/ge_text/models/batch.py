@@ -31,7 +31,7 @@ class Group:
         rows: B.
         query: Q.
         tables: int64 [B, N], the blocks that hold each row's keys and values, in order; behind a
-            row's own blocks 0, which is nobody's.
+            row's own blocks 0, which is no text's.
         lengths: int64 [B], keys of each row when this step is done; 0 for a row of padding.
     """
 

@@ -1,7 +1,7 @@
 """Structures compiled by llguidance, for one tokenizer.
 
 Compiling may take a second for a schema of 64 KiB; like masks it runs without Python's lock, so
-that whoever generates meanwhile goes on. Source: llguidance 1.9.1, `_lib.pyi`.
+that what generates meanwhile goes on. Source: llguidance 1.9.1, `_lib.pyi`.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _with_known_space(part: Any) -> Any:
 
 
 def _add_tokens(tokenizer: Any, least: int) -> None:
-    """Give a tokenizer that has fewer tokens so many; the library numbers them by itself."""
+    """Give a tokenizer that has fewer tokens this many; the library numbers them by itself."""
     flags = ("single_word", "lstrip", "rstrip", "normalized")
     tokenizer["added_tokens"] = [
         *(tokenizer.get("added_tokens") or ()),

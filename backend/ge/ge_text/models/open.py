@@ -52,7 +52,7 @@ class TorchDevice(Protocol):
     def torch_streams(self) -> Any:
         """Return the `Streams` that all its torch models share; the thread has the device then.
 
-        One thread at a time captures in a process, and nobody waits for the whole device meanwhile.
+        One thread at a time captures in a process, and none waits for the whole device meanwhile.
 
         Raises:
             DeviceUnavailable: torch, or what it needs for the device, is not installed.

@@ -1,4 +1,4 @@
-"""A thread that does all that language models compute on a CPU, whoever asks for it.
+"""A thread that does all that language models compute on a CPU, for any thread that asks.
 
 OpenMP keeps helpers for each thread that begins parallel work, and they spin for a moment between
 two pieces of it: they are ready at once then. Where one thread has loaded a model and two take

@@ -97,7 +97,7 @@ class Sampling:
         bad_words_ids: token sequences whose last token is never drawn after the others; any tuple
             of them may be given.
         seed: random numbers follow from it and the position alone, see `uniform`.
-        logprobs: so many best tokens come back with each drawn one; None is no log-probabilities,
+        logprobs: this many best tokens come back with each drawn one; None is no log-probabilities,
             0 the drawn token's alone.
 
     Raises:

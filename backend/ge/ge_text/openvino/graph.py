@@ -55,7 +55,7 @@ UNUSED: Mapping[str, tuple[type[np.generic], tuple[int, ...]]] = {
 
 
 def llama_graph(weights: LlamaWeights, dtype: torch.dtype) -> Any:
-    """Return the model, in float32 arithmetic; whoever compiles it may choose a lower one.
+    """Return the model, in float32 arithmetic; what compiles it may choose a lower one.
 
     Inputs, in this order: int64 `ids` [T]; float32 `cos` and `sin` [T, 1, 1, D] of each rotary
     embedding, see `rotation_names`; int64 `sampled` [S]; int32 `past_lens` [B],

@@ -32,7 +32,7 @@ def mean(values):
 Le moulin est fermé depuis longtemps, mais la maison du meunier est encore habitée.
 """
 MOST_IDS = 256
-# One id of each so many, where there is no tokenizer.
+# One id in this many, where there is no tokenizer.
 STRIDE = 7919
 
 

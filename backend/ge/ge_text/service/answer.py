@@ -17,7 +17,7 @@ from ge_text.service.outbox import Outbox
 
 __all__ = ["TextAnswer"]
 
-KNOWN = range(4, 24)  # so many of a prompt's last tokens, that a text goes on behind
+KNOWN = range(4, 24)  # how many of a prompt's last tokens a text goes on behind
 WORDS = {Finish.COMPLETE: Finish.STOP.value}  # what clients know; else as they are
 
 
@@ -173,7 +173,7 @@ class TextAnswer:
 
 
 def _first(update: Update, count: int) -> Update:
-    """Return an update with so many of its tokens."""
+    """Return an update with the first `count` of its tokens."""
     return replace(
         update,
         tokens=update.tokens[:count],

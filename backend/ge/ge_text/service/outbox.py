@@ -27,7 +27,7 @@ MOST_UNSAID = 1000
 
 
 class Outbox:
-    """A thread that posts; whoever puts something here waits for nobody.
+    """A thread that posts; putting something here never waits.
 
     Args:
         client: gets it.

@@ -54,8 +54,8 @@ __all__ = ["GenerationClient", "Sink"]
 
 log = logging.getLogger(__name__)
 
-# How many executors may die while they serve a request before it is sent alone, and at all; so
-# many may die in a row over opening the model before nobody waits for that.
+# How many executors may die while they serve a request before it is sent alone, and at all; as
+# many may die in a row over opening the model before its requests fail.
 TRUSTED, PATIENCE = 1, 8
 # How often it is asked whether somebody still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
@@ -78,7 +78,7 @@ class Sink(Protocol):
 
     @property
     def unwanted(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether its client no longer waits for it."""
 
 
 @dataclass(slots=True)
@@ -381,7 +381,7 @@ class GenerationClient:
         self._fail_all(DeviceUnavailable(f"{error}; it is tried again meanwhile"))
 
     def _ask(self) -> None:
-        """Withdraw requests that nobody waits for, and those whose time was over a while ago."""
+        """Withdraw requests whose clients no longer wait, or whose time was over a while ago."""
         while not self._closing.wait(ASK_EVERY_S):
             with self._lock:
                 live = list(self._live.items())

@@ -77,7 +77,7 @@ class Generation:
         def look() -> None:
             DeviceState.of(config.device, client.outstanding, up=client.ready).record(recorder)
             client.look()
-            if not client.ready:  # its texts have failed, and nobody else tells
+            if not client.ready:  # its texts have failed, and nothing else tells
                 for name in LEVELS:
                     recorder.set(name, 0.0)
 
@@ -111,7 +111,7 @@ class _Answer:
     """Where the text of one request goes.
 
     Text comes from one thread, and another ends requests whose clients have given up. One of them
-    at a time talks to the host, and nobody once the last response is sent: not to send another, nor
+    at a time talks to the host, and none once the last response is sent: not to send another, nor
     to ask whether the client is there. Both crashed the server (seen on 2.51).
     """
 
@@ -152,7 +152,7 @@ class _Answer:
 
     @property
     def unwanted(self) -> bool:
-        """Whether nobody gets the rest; asking the host costs 10-25 us (tested on 2.51)."""
+        """Whether no client gets the rest; asking the host costs 10-25 us (tested on 2.51)."""
         if self._lost:
             return True
         if not self._talking.acquire(blocking=False):

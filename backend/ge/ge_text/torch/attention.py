@@ -22,7 +22,7 @@ from ge_backend.engines.torch.mask import fused_mask_type, mask_of
 
 __all__ = ["FEW_QUERIES", "Attend", "RowAttention"]
 
-# Up to so many queries a row, products; above, the fused kernel.
+# Up to this many queries a row, products; above, the fused kernel.
 FEW_QUERIES = 16
 
 
@@ -32,7 +32,7 @@ class Attend:
 
     Attributes:
         scale: of the products of queries and keys.
-        window: a token sees so many, itself included; 0 is all.
+        window: a token sees this many, itself included; 0 is all.
         softcap: scores are softcap * tanh(scores / softcap); 0 is as they are.
     """
 

@@ -37,12 +37,12 @@ class BlockRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPlan:
-    """See the module. E entries, some of which nobody needs: gaps that a run bridges.
+    """See the module. E entries, some of which no row needs: gaps that a run bridges.
 
     Attributes:
-        owner: int64 [E], the row that reads; 0 where nobody does.
+        owner: int64 [E], the row that reads; 0 where none does.
         first: int64 [E], position of the block's first key in that row's text; very large where
-            nobody reads, so that no query sees it.
+            no row reads, so that no query sees it.
         entries: int64 [B, N], each row's entries in order; E behind its last one.
     """
 

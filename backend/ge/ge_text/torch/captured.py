@@ -2,7 +2,7 @@
 
 Everything that differs from step to step is on the device: token ids, positions, slots, tables,
 which tokens are sampled. It goes there in one copy. The mask follows from the positions inside the
-graph, so that nothing on the host has to be told of lengths.
+graph, so that nothing on the host has to know lengths.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class AdapterBank:
         del self._held[key]
 
     def of_step(self, adapters: Mapping[str, Array], num_tokens: int) -> StepAdapters:
-        """Return the adapters of a step of so many tokens; see `Batch.adapters`."""
+        """Return the adapters of a step of this many tokens; see `Batch.adapters`."""
         return StepAdapters(
             tuple(
                 (self._placed(tokens, num_tokens), self._held[key])

@@ -22,7 +22,7 @@ __all__ = ["Probe", "ProbedLayer", "probe_attention", "probe_mask"]
 
 # Where masks are asked: behind any window, at no round number.
 FAR = 10_000_019
-# What attention is told of and heeds, or what has no say in its result.
+# What attention is given and heeds, or what has no say in its result.
 KNOWN = frozenset(
     (
         *("scaling", "softcap", "sliding_window"),

@@ -142,7 +142,7 @@ def _nucleus(scaled: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
 
 
 def _highest(scaled: torch.Tensor, count: int) -> torch.Tensor:
-    """Return so many highest scores of each row, descending; all of them, where it has no more."""
+    """Return the `count` highest scores of each row, descending; all, where it has no more."""
     if count < scaled.shape[1]:
         return scaled.topk(count).values
     return scaled.sort(-1, descending=True).values

@@ -32,7 +32,7 @@ class _Share:
         self.tests = self.tests * kept + tests
 
     def blended(self, other: float, weight: float) -> float:
-        """Return the share, as if so many further tests had passed as often as `other` says."""
+        """Return the share, as if more tests had passed as often as `other` says."""
         return (self.passed + other * weight) / (self.tests + weight)
 
 

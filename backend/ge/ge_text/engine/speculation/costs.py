@@ -2,7 +2,7 @@
 
 Kept as what a draft adds to a step, as a share of that step without drafts: the share hardly
 changes while texts grow, and neither when everything on the machine becomes slower. It is kept for
-batches of about one size and for about so many drafts, as the first draft of a step costs more than
+batches of about one size and one number of drafts, as the first draft of a step costs more than
 the others.
 """
 
@@ -18,7 +18,7 @@ REFRESH = 32  # steps with drafts that one without is compared to, before it is 
 _DOWN, _UP = 0.4, 0.15
 _DOUBLED = 0.7  # of a share, for twice the drafts ever tried: little enough that they will be
 _BOLD = 4  # times the drafts ever tried are tried at once, and no more
-_STALL = 3.0  # whatever takes so many times as long was held up
+_STALL = 3.0  # what takes this many times as long was held up
 
 
 @dataclass(slots=True)
@@ -37,17 +37,17 @@ class StepCosts:
         self._shares: dict[int, dict[int, float]] = {}
 
     def is_known(self, rows: int) -> bool:
-        """Return whether a step of so many rows without drafts was measured, not long ago."""
+        """Return whether a step of this many rows without drafts was measured, not long ago."""
         plain = self._plain.get(rows)
         return plain is not None and plain.compared < REFRESH
 
     def in_plain_steps(self, rows: int, seconds: float) -> float:
-        """Return a time in steps of so many rows without drafts; 0 where none was measured."""
+        """Return a time in steps of this many rows without drafts; 0 where none was measured."""
         plain = self._plain.get(rows)
         return seconds / plain.seconds if plain is not None else 0.0
 
     def most(self, rows: int, *, bold: bool) -> int:
-        """Return how many drafts a step of about so many rows may have; 0: none was measured.
+        """Return how many drafts a step of about this many rows may have; 0: none was measured.
 
         `bold`: it may be more than was ever tried.
         """

@@ -2,7 +2,7 @@
 
 A step that verifies takes longer, and brings a token more for each draft that is right. Drafts are
 added, those first that are the likeliest to be right, and of all that number is taken that brings
-the most tokens in a time; so many texts at once, dear steps and poor guesses all make it smaller,
+the most tokens in a time; many texts at once, dear steps and poor guesses all make it smaller,
 down to none.
 
 Of drafts that are right with probability a, each if those before are, the n-th brings a^n tokens.
@@ -31,7 +31,7 @@ def choose_lengths(
     Args:
         offers: of each sequence: how probable it is that a draft is right, and how many there are.
         rows: sequences that get a token in this step anyway.
-        time: of a step with so many drafts in all, in times of a step with none.
+        time: of a step with a number of drafts in all, in times of a step with none.
         lengths: ascending. Few different ones are computed together in few groups.
         budget: drafts in all; None: no limit.
     """

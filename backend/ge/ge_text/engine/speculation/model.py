@@ -114,7 +114,7 @@ class ModelDrafter:
     def _share(self, shadow: Sequence, leader: Sequence) -> None:
         """Let a shadow begin with the full blocks of another sample's prompt, as far as it is read.
 
-        Nobody writes to them: what is known of a text stays as it is.
+        They are not written to: what is known of a text stays as it is.
         """
         known = min(leader.num_computed, shadow.num_prompt, shadow.num_tokens - 1)
         count = known // self._pool.block_size
@@ -148,7 +148,7 @@ class ModelDrafter:
         self.read_s = self._run(spans).model_s if spans else 0.0
 
     def _guess(self, wanted: Mapping[Sequence, int]) -> None:
-        """Draw so many tokens behind each shadow's own, or as many as its text may have."""
+        """Draw this number of tokens behind each shadow's own, or as many as its text may have."""
         most = {shadow: shadow.num_tokens + count for shadow, count in wanted.items()}
         shadows = list(wanted)
         while shadows:

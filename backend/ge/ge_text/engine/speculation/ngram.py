@@ -21,7 +21,7 @@ from ge_text.engine.speculation.base import Guess
 __all__ = ["NgramDrafter", "look_up"]
 
 SHORTEST = 2  # tokens that have to agree
-LONGER = (4, 8)  # from so many on a guess is stronger; more than the last are not compared
+LONGER = (4, 8)  # from these on a guess is stronger; more than the last are not compared
 
 
 class NgramDrafter:
@@ -41,7 +41,7 @@ class NgramDrafter:
 
 
 def look_up(ids: Array, most: int) -> Guess | None:
-    """Return a guess of so many tokens behind `ids`, int64 [T]; None: there is none."""
+    """Return a guess of this many tokens behind `ids`, int64 [T]; None: there is none."""
     last = len(ids) - 1
     places = np.flatnonzero(ids[:last] == ids[last])
     agreeing = 1

@@ -13,7 +13,7 @@ __all__ = ["Purse"]
 SHARE = 0.02  # of all steps
 FIRST, MOST = 4.0, 64.0  # before anything was gained, and however much was
 DEBT = 4.0  # of guesses that seemed worth it; then there are none
-_STALL = 8.0  # whatever takes so many steps was held up by something else
+_STALL = 8.0  # what takes this many steps was held up by something else
 
 
 class Purse:

@@ -1,9 +1,9 @@
 """Which drafts were right: those that the model would have drawn itself.
 
 A token of ours is a function of scores, seed and position. So the scores behind a draft need not be
-weighed against whoever guessed it: the model draws at every position as it would have done alone,
+weighed against what guessed it: the model draws at every position as it would have done alone,
 and a draft is right if it is what was drawn before it. What is behind the first wrong one was drawn
-for another text, and is nobody's.
+for another text, and is dropped.
 
 For a fixed guess this is rejection sampling itself: a draft x is kept with probability p(x), and
 what stands in its place otherwise is drawn from p without x, which is norm(max(0, p - q)) for a q
