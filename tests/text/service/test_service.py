@@ -626,8 +626,14 @@ def test_who_leaves_takes_its_requests_along(rig):
 def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
     """Its place in the pool and its memory are gone then; the lanes are other models', too."""
     rig = Rig(monkeypatch, executor=Executor(NullDevice(), linger_s=60.0))
-    asked, left, between, go = (threading.Event() for _ in range(4))
-    rig.on_step = lambda *_: asked.is_set() and left.wait(10)
+    asked, stepping, left, between, go = (threading.Event() for _ in range(5))
+
+    def on_step(*_):
+        if asked.is_set():
+            stepping.set()
+            left.wait(10)
+
+    rig.on_step = on_step
     kick = GenerationService._kick
 
     def late(self):
@@ -640,7 +646,8 @@ def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
     leaving = rig.client()
     asked.set()
     ask(leaving, ids=[9], max_tokens=400)
-    assert comes_true(lambda: len(rig.executor.lanes) == 1)
+    assert stepping.wait(10)
+    assert len(rig.executor.lanes) == 1
     closing = close_left(rig.executor.services, leaving)
     left.set()
     assert between.wait(10)
