@@ -47,6 +47,19 @@ def test_each_body_computes_its_own_shape(count):
         np.testing.assert_allclose(both, rows + more, atol=1e-6)
 
 
+def test_a_body_of_free_sizes_takes_what_the_others_do_not():
+    """Among others, in any order, one shape after the other."""
+    model = layers(WEIGHTS[:16])
+    made = by_shape([fixed(model, [(2, WIDTH), (2, 1)]), layers(WEIGHTS[:16]), model.clone()])
+    compiled = compile_for_cpu(made, precision="f32", threads=1)
+    for place, count in ((2, 5), (0, 2), (1, 2), (2, 9), (0, 2), (1, 1)):
+        rows = np.random.default_rng(count).standard_normal((count, WIDTH)).astype(np.float32)
+        more = np.full((count, 1), place, np.float32)
+        product, both = compiled([np.array(place, np.int32), rows, more]).values()
+        np.testing.assert_allclose(product, (rows + more) @ WEIGHTS[:16].T, atol=1e-4)
+        np.testing.assert_allclose(both, rows + more, atol=1e-6)
+
+
 def test_a_shape_that_a_model_does_not_take_is_refused():
     """Before anything is compiled."""
     with pytest.raises(ENGINE_ERRORS):

@@ -168,6 +168,42 @@ def test_requests_are_used_again(encoder, monkeypatch):
     assert made == [True, False, False]
 
 
+def test_a_run_on_all_cores_has_bodies_for_few_tokens(encoder, monkeypatch):
+    """By how many tokens there are; more go the way of any shape. All are what they are there."""
+    asked = []
+    given = module._Compiled._given
+    monkeypatch.setattr(
+        module._Compiled, "_given", lambda *told: asked.append(given(*told)) or asked[-1]
+    )
+    wide, narrow = OpenVinoLayers(encoder).layers(1, 1), OpenVinoLayers(encoder).layers(1, 2)
+    for lengths in (5,), (16,), (17,), (3, 9, 1), (32,) * 4, (32,) * 5, (30, 30, 29), (2,), (16,):
+        mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
+        packed = pack_rows(np.arange(mask.size).reshape(mask.shape) % 90, mask)
+        tokens = sum(lengths)
+        np.testing.assert_allclose(wide(packed)[:tokens], narrow(packed)[:tokens], atol=1e-5)
+        (which, inputs, stand), alone = asked[-2:]
+        size = next((size for size in module.SIZES if size >= tokens), None)
+        if size is None:
+            assert which == len(module.SIZES)
+        else:
+            assert module.SIZES[which] == inputs.shape[1] == size
+            assert stand.shape[1] == 1
+        assert len(alone) == 2
+
+
+def test_bodies_that_cannot_be_had_leave_one_for_any_shape(encoder, monkeypatch, caplog):
+    """The log says why."""
+    caplog.set_level("INFO")
+
+    def refuse(*_):
+        raise RuntimeError("Exception from node.cpp:794:\nno such reshape")
+
+    monkeypatch.setattr(module, "fixed", refuse)
+    run = OpenVinoLayers(encoder).layers(1, 1)
+    assert np.isfinite(run(rows())).all()
+    assert "one body for pieces of all sizes: no such reshape" in caplog.text
+
+
 def rotary_checkpoint(folder, kind):
     """Write a model of rotary positions whose attention tells them apart, and return its folder."""
     import transformers

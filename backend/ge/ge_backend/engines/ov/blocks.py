@@ -17,7 +17,7 @@ import torch
 from ge_backend.engines.torch.masked_layers import NOBODY, Apart, Masks
 from ge_backend.tensors import Array
 
-__all__ = ["Blocks", "arrange", "in_blocks"]
+__all__ = ["Blocks", "arrange", "in_blocks", "width_for"]
 
 # Blocks are a multiple of these wide: on a processor with AMX, in BF16, 8 and 16 rows of log-normal
 # lengths took 2 to 10 % longer with 16, and 32 rows as long.
@@ -38,15 +38,16 @@ class Blocks:
     stand: Array
 
 
-def arrange(ends: Array, size: int) -> Blocks:
+def arrange(ends: Array, size: int, width: int = 0) -> Blocks:
     """Return whole rows in few blocks: the longest first, each in the first that has room.
 
     Args:
         ends: INT64 `[rows + 1]`: where rows begin and end, from 0 on.
         size: R.
+        width: of the blocks, where all rows find room in one; 0: as wide as the longest needs.
     """
     lengths = np.diff(ends)
-    width = -(-int(lengths.max(initial=1)) // STEP) * STEP
+    width = width or width_for(int(lengths.max(initial=1)))
     starts = np.zeros_like(lengths)
     free: list[int] = []
     for row in np.argsort(-lengths, kind="stable").tolist():
@@ -63,6 +64,11 @@ def arrange(ends: Array, size: int) -> Blocks:
     stand[1] = NOBODY
     stand[:, places[:count]] = np.arange(count), np.repeat(np.arange(len(lengths)), lengths)
     return Blocks(places=places, stand=stand.reshape(2, -1, width))
+
+
+def width_for(length: int) -> int:
+    """Return how wide a block is that a row of so many tokens stands in."""
+    return -(-length // STEP) * STEP
 
 
 def in_blocks(dtype: torch.dtype) -> Callable[..., Apart]:

@@ -35,7 +35,8 @@ def by_shape(bodies: Sequence[Any]) -> Any:
     """Return a model that computes what one of these does; they are used up.
 
     Args:
-        bodies: one or more, of the same inputs and outputs, as `fixed` returns them.
+        bodies: one or more, of the same inputs and outputs, as `fixed` returns them, or of free
+            sizes.
 
     Returns:
         Its first input, an INT32 of no axes, says which by its place; the others are the bodies',
@@ -75,10 +76,14 @@ def _branch(bodies: Sequence[Any], first: int, end: int) -> Any:
 def _freed(body: Any) -> tuple[list[Any], list[Any]]:
     """Return parameters of free sizes in place of a body's, and its outputs.
 
-    An `If` gives the sizes of what it is given to its branches, so each fixes them itself.
+    An `If` gives the sizes of what it is given to its branches, so each fixes them itself; a body
+    of free sizes takes them.
     """
     given = []
     for own in body.get_parameters():
+        if own.get_partial_shape().is_dynamic:
+            given.append(own)
+            continue
         shape = own.get_output_shape(0)
         free = opset13.parameter(openvino.PartialShape([-1] * len(shape)), own.get_element_type())
         sized = opset13.reshape(free, np.array([*shape], np.int64), special_zero=False)

@@ -8,9 +8,10 @@ are: one compiled model serves batches of all shapes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,9 +26,10 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
-from ge_backend.engines.ov.blocks import arrange, in_blocks
+from ge_backend.engines.ov.blocks import arrange, in_blocks, width_for
+from ge_backend.engines.ov.by_shape import by_shape, fixed
 from ge_backend.engines.ov.mends import mend_all
-from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer, shared
+from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.engines.ov.nodes import replace, whole
 from ge_backend.engines.ov.precision import PRECISIONS, computed_in
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
@@ -41,10 +43,17 @@ from ge_backend.tensors import Array
 
 __all__ = ["OpenVinoEncoder", "OpenVinoLayers"]
 
+log = logging.getLogger(__name__)
+
 # What is computed at once; a longer row is by itself. On a processor with AMX 16 and 32 rows of
 # log-normal lengths took 17 and 13 % less CPU time than with 256 in BF16, 5 % less in FP32, and
 # with 1,024 hardly less again.
 MOST_TOKENS = 512
+# Where one run takes all cores, pieces of so many tokens, in one block, have bodies of their own. A
+# model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of 2 to 4 (an
+# encoder of 6 layers), whatever its precision. A body takes 10 MB and a quarter of a second to
+# compile.
+SIZES = (16, 24, 32, 40, 48, 64, 96, 128)
 # Scores take the square of it.
 LONGEST_ROW = 2048
 # What weights are read as; those of eight bits are made of FP32.
@@ -112,16 +121,24 @@ class OpenVinoLayers:
 
     def layers(self, threads: int, at_once: int) -> Layers:
         """Compile; see `EncoderEngine`."""
-        compile_once = partial(
-            compile_for_cpu,
-            self._model,
-            precision=self._arithmetic.kind,
-            threads=threads * at_once,
-            streams=at_once,
-            **self._arithmetic.options,
-        )
+
+        def compile_any(model: Any) -> Any:
+            return compile_for_cpu(
+                model,
+                precision=self._arithmetic.kind,
+                threads=threads * at_once,
+                streams=at_once,
+                **self._arithmetic.options,
+            )
+
+        if at_once == 1:
+            try:
+                sized = _Compiled(lambda: compile_any(_sized(self._model)), SIZES)
+                return _pieces(self._encoder, _rounded).layers(sized.run)
+            except ENGINE_ERRORS as error:
+                log.info("one body for pieces of all sizes: %s", cause(error))
         with _refusing():
-            compiled = _Compiled(compile_once)
+            compiled = _Compiled(lambda: compile_any(self._model))
         return _pieces(self._encoder).layers(compiled.run)
 
 
@@ -131,10 +148,11 @@ class _Compiled:
     Args:
         compile_once: makes the model; called again when a run has failed, since what OpenVINO then
             computes of other shapes was seen to fail as well.
+        sizes: the pieces that it has bodies for; see `_sized`. None: it takes any, and no choice.
     """
 
-    def __init__(self, compile_once: Callable[[], Any]) -> None:
-        self._compile = compile_once
+    def __init__(self, compile_once: Callable[[], Any], sizes: Sequence[int] = ()) -> None:
+        self._compile, self._sizes = compile_once, sizes
         self._requests = _Requests(compile_once())
 
     def run(self, tokens: Tokens) -> Array:
@@ -142,9 +160,9 @@ class _Compiled:
         requests = self._requests
         request = requests.take()
         try:
-            given = _inputs(tokens)
+            given = self._given(tokens)
             for index, array in enumerate(given):  # read where they are
-                request.set_input_tensor(index, shared(array, openvino.Type.i64))
+                request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
             infer(request)
             hidden = np.array(request.get_output_tensor(0).data[: tokens.count])
         except ENGINE_ERRORS as error:
@@ -153,6 +171,15 @@ class _Compiled:
             raise RuntimeError(cause(error)) from error
         requests.idle.append(request)
         return hidden
+
+    def _given(self, tokens: Tokens) -> tuple[Array, ...]:
+        """Return what the model takes: which body, where it has several, and `_inputs`."""
+        size = tokens.inputs.shape[1]
+        if not self._sizes:
+            return _inputs(tokens)
+        known = size in self._sizes
+        body = self._sizes.index(size) if known else len(self._sizes)
+        return np.array(body, np.int32), *_inputs(tokens, width_for(size) if known else 0)
 
 
 class _Requests:
@@ -183,16 +210,33 @@ class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         return hidden
 
 
-def _inputs(tokens: Tokens) -> tuple[Array, Array]:
-    """Return INT64 `[4, R]`: tokens, positions, types and places; and `Blocks.stand`."""
+def _inputs(tokens: Tokens, width: int = 0) -> tuple[Array, Array]:
+    """Return INT64 `[4, R]`: tokens, positions, types and places; and `Blocks.stand`.
+
+    `width` is as of `arrange`.
+    """
     given = tokens.inputs.copy()
-    blocks = arrange(tokens.ends, given.shape[1])
+    blocks = arrange(tokens.ends, given.shape[1], width)
     given[3] = blocks.places
     return given, blocks.stand
 
 
-def _pieces(encoder: PackedEncoder) -> Pieces:
-    return Pieces(encoder=encoder, most=MOST_TOKENS, rounded=rounded_tokens)
+def _pieces(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_tokens) -> Pieces:
+    return Pieces(encoder=encoder, most=MOST_TOKENS, rounded=rounded)
+
+
+def _rounded(tokens: int) -> int:
+    """Return how many tokens a piece of so many gets: a size that has a body, if one is enough."""
+    return next((size for size in SIZES if size >= tokens), rounded_tokens(tokens))
+
+
+def _sized(model: Any) -> Any:
+    """Return a model with a body for pieces of each of `SIZES`, and behind them one for all others.
+
+    It takes which one, and what the model takes.
+    """
+    shapes = [((4, size), (2, 1, width_for(size))) for size in SIZES]
+    return by_shape([*(fixed(model, each) for each in shapes), model.clone()])
 
 
 def _converted(encoder: PackedEncoder, kind: str) -> Any:
