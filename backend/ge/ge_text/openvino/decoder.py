@@ -22,6 +22,7 @@ from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 from ge_text.models.batch import Group
 from ge_text.openvino.graph import BLOCK_SIZE, llama_graph, rotation_names, tensor_of
+from ge_text.openvino.weights_file import WeightsFile
 from ge_text.torch.base import Decoder
 from ge_text.torch.cache import KeyValueShape, PagedCache
 from ge_text.torch.llama_weights import LlamaWeights
@@ -40,7 +41,7 @@ class OpenVinoDecoder:
     A step in which a text has an adapter is another decoder's, on the same cache.
 
     Args:
-        weights: in `dtype`, or in BF16 beside FP32; the graph copies them, one by one.
+        weights: in `dtype`, or in BF16 beside FP32; the graph copies them, onto a file if it can.
         dtype: of the arithmetic, and of keys and values.
         threads: of one step.
         adapting: returns the decoder of steps with adapters; called when the first one comes.
@@ -74,6 +75,7 @@ class OpenVinoDecoder:
         self._frequencies = [each.numpy() for each in weights.frequencies]
         graph = llama_graph(weights, dtype)
         self.compressed = compress(graph).numbers if compressed else 0
+        self._weights = WeightsFile(graph)
         options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE} if self.compressed else {}
         self._compiled = _compiled(graph, PRECISIONS[dtype], threads, options)
         self._request = self._compiled.create_infer_request()
@@ -83,7 +85,9 @@ class OpenVinoDecoder:
         """See `Decoder`. The scores are FP32, and the graph's own until the next step."""
         if step.adapters is not None:
             return self._adapting().logits(step)
-        self._bind(step.cache)
+        first = step.cache is not self._bound
+        if first:
+            self._bind(step.cache)
         inputs = {
             "ids": step.ids.numpy(),
             **self._rotation(step.positions.numpy()),
@@ -96,18 +100,18 @@ class OpenVinoDecoder:
             infer(self._request)
         except RuntimeError as error:
             raise RuntimeError(cause(error)) from error  # its first lines are OpenVINO's own files
+        if first:
+            self._weights.drop_pages()
         return torch.from_numpy(self._request.get_output_tensor(0).data)
 
     def close(self) -> None:
         """See `Decoder`."""
         with signal_stack_kept():
             self._bound = None
-            del self._request, self._compiled
+            del self._request, self._compiled, self._weights
 
     def _bind(self, cache: PagedCache) -> None:
         """Let the graph work on a cache where it is, from now on."""
-        if cache is self._bound:
-            return
         for part, layers in (("key", cache.keys), ("value", cache.values)):
             for index, blocks in enumerate(layers):
                 self._request.set_tensor(f"{part}_cache.{index}", tensor_of(blocks))
