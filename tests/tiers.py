@@ -55,9 +55,14 @@ def read_durations() -> dict[str, float]:
     return json.loads(DURATIONS.read_text()) if DURATIONS.is_file() else {}
 
 
-def longest_first(path: Path, durations: Mapping[str, float]) -> float:
-    """Return a file's key in the order that keeps every worker busy to the end."""
-    return -durations.get(file_of(path), UNKNOWN_S)
+def longest_first(path: Path, durations: Mapping[str, float]) -> tuple[bool, float]:
+    """Return a file's key in the order that keeps every worker busy to the end.
+
+    Files with the real server come before all others: a server ends beside the next of them, and
+    any other file waits for that.
+    """
+    name = file_of(path)
+    return not name.startswith("server/"), -durations.get(name, UNKNOWN_S)
 
 
 def written_durations(report: Path) -> dict[str, float]:

@@ -47,6 +47,14 @@ def test_the_longest_files_begin_first():
     assert [path.stem for path in ordered] == ["c", "b", "d", "a"]
 
 
+def test_files_with_the_real_server_come_before_all_others():
+    """In turns with others, each of these would wait for the servers before it to end."""
+    durations = {"unit/a.py": 9.0, "server/b.py": 2.0, "server/c.py": 3.0}
+    files = [HERE / f"{name}.py" for name in ("unit/a", "server/b", "server/c")]
+    ordered = sorted(files, key=lambda path: longest_first(path, durations))
+    assert [path.stem for path in ordered] == ["c", "b", "a"]
+
+
 def test_kept_durations_are_of_files_that_are_there():
     """Those of files that were moved are measured anew: `python tests/durations.py REPORT.xml`."""
     assert all((HERE / name).is_file() for name in read_durations())

@@ -160,7 +160,8 @@ def served(installation):
 
     yield start
     for one in started:
-        one.process.terminate()
+        for number in (signal.SIGTERM, signal.SIGINT):  # the second one ends it at once
+            one.process.send_signal(number)
         try:
             one.process.communicate(timeout=LIMIT_S)
         finally:
