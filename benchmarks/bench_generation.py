@@ -5,10 +5,10 @@ requests at once of very unequal lengths; `steady`, the same kind arriving by ch
 `intruder`, a prompt of 2,000 tokens amid eight streams; `shared`, 16 that begin alike; `single`,
 one stream. Systems take turns within each round; figures are medians over the rounds.
 
-transformers' `generate` is in this process. `--rivals genai llama` adds OpenVINO GenAI and
-llama.cpp, which have no server: each runs in a process of its own, with a pipe to this one. vLLM
-is measured where `--vllm` names a Python that has it; it runs its own server. Its idle processes
-poll, so it is stopped while others are measured. Nothing keeps prefixes.
+`--rivals genai llama` adds OpenVINO GenAI and llama.cpp, which have no server: each runs in a
+process of its own, with a pipe to this one. vLLM is measured where `--vllm` names a Python that has
+it; it runs its own server. Its idle processes poll, so it is stopped while others are measured.
+Nothing keeps prefixes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from pathlib import Path
 
 from benchmarks.generation.in_process import genai, llama
 from benchmarks.generation.ours import Ours
-from benchmarks.generation.padded import DTYPES, OneByOne, Padded
 from benchmarks.generation.run import Outcome, System, drive
 from benchmarks.generation.vllm import Vllm
 from benchmarks.generation.workloads import WORKLOADS, Workload
+from benchmarks.harness.compare import announce
 from benchmarks.harness.figures import percentile
-from benchmarks.harness.report import machine
 
 __all__ = ["lines", "main"]
 
@@ -38,7 +37,7 @@ RIVALS = {"genai": genai, "llama": llama}
 def main() -> None:
     """Run it; print a table per workload."""
     options = _parse(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    announce()
     outcomes = asyncio.run(_measured(options))
     for name in options.workloads:
         print(f"\n{name}: {WORKLOADS[name].description}")
@@ -80,13 +79,9 @@ async def _measured(options: argparse.Namespace) -> dict[str, dict[str, list[Out
         for name in options.rivals:
             rival = RIVALS[name](options.precision)
             systems.append(await stack.enter_async_context(rival))
-        if options.precision in DTYPES:
-            systems += [Padded(options.precision), OneByOne(options.precision)]
         for number in range(options.rounds):
             for name in options.workloads:
                 for system in systems:
-                    if name not in system.workloads:
-                        continue
                     workload: Workload = WORKLOADS[name]
                     outcome = await drive(system, workload.drawn(options.seed + number))
                     said = f"round {number + 1}: {name}, {system.name}"

@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.bench_start import write_plain
+from benchmarks.harness.compare import announce
 from benchmarks.harness.cpu import roles_of
-from benchmarks.harness.report import ROOT, aligned, machine
+from benchmarks.harness.report import ROOT, aligned
 from benchmarks.harness.servers import serve_tree
 from ge_tools.tritonserver.directory import processes_of
 
@@ -35,7 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--settle", type=float, default=80.0, help="seconds that a start has")
     options = parser.parse_args(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    announce()
     rows = [["system", "process", "cores", "wake-ups/s"]]
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         made, ge, plain = (Path(temporary) / name for name in ("made", "ge", "plain"))

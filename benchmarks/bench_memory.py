@@ -1,8 +1,8 @@
 """Memory of several models and of several instances: our backend beside plain Python models.
 
 `python -m benchmarks.bench_memory` starts the real server once per line and system, sends every
-model the same requests, and prints the table of docs/memory.md, a line of JSON per measurement, and
-writes a plot. Memory is that of all processes of the server together.
+model the same requests, and prints a table and a line of JSON per measurement. Memory is that of
+all processes of the server together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.harness.report import ROOT
 from benchmarks.harness.requests import Array, asked, connect, http_request
 from benchmarks.harness.servers import Running, serve
 from benchmarks.harness.turns import Load, System, one_window
-from benchmarks.memory_report import Measured, by_role, markdown, plot
+from benchmarks.memory_report import Measured, by_role, markdown
 from benchmarks.pbtxt import parameter_lines
 from benchmarks.rivals.forward import ENGINES
 
@@ -88,9 +88,6 @@ def main() -> None:
                 print(json.dumps({**context, **asdict(found[-1])}), flush=True)
     print(markdown(found))
     print(by_role(found, SYSTEMS[0].name))
-    options.output.mkdir(parents=True, exist_ok=True)
-    if plot(found, options.output / "memory.png"):
-        print(f"wrote {options.output / 'memory.png'}", file=sys.stderr)
 
 
 def _measure(system: Backend, what: str, models: int, instances: int, model: Path) -> Measured:
@@ -146,7 +143,6 @@ def _ids(shape: tuple[int, int]) -> Array:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_memory", description=__doc__)
     parser.add_argument("--counts", nargs="+", type=int, default=list(COUNTS))
-    parser.add_argument("--output", type=Path, default=Path(".cache/bench"))
     return parser.parse_args(arguments)
 
 

@@ -13,13 +13,13 @@ import http.client
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import psutil
 
-from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from benchmarks.harness.compare import announce
+from benchmarks.harness.servers import Running, serve
 
 __all__ = ["main"]
 
@@ -51,7 +51,7 @@ def used(process: psutil.Process, address: str, model: str, tokens: int, count: 
     return float(after.user + after.system - before.user - before.system)
 
 
-def measure(options: argparse.Namespace, server: TritonServer) -> None:
+def measure(options: argparse.Namespace, server: Running) -> None:
     """Print what the API in front of a server costs."""
     command = [sys.executable, "-m", "ge_tools.main", "openai", "--port=0"]
     with subprocess.Popen(
@@ -81,15 +81,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100)
     options = parser.parse_args()
     chosen = ("--model-control-mode=explicit", f"--load-model={options.model}")
-    with tempfile.TemporaryDirectory() as folder:
-        settings = ServerOptions(
-            repositories=(options.models,),
-            arguments=chosen,
-            log_file=Path(folder) / "server.log",
-            exit_timeout_s=3,
-        )
-        with TritonServer(find_server(), settings) as server:
-            measure(options, server)
+    announce()
+    with serve(options.models, arguments=chosen) as server:
+        measure(options, server)
 
 
 if __name__ == "__main__":

@@ -3,21 +3,17 @@
 One server has all four as models, which take turns; what is plain is what the others are measured
 against. The loads: closed loops, and requests that come at random, fewer and more than the plain
 configuration can answer. Memory is that of a server with one of them alone, because models share an
-executor. With `--device null` runs only sleep, so that the machine need not be quiet; threads and
-memory then mean nothing.
+executor.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.encoder.mixes import MIXES, draw
+from benchmarks.encoder.mixes import MIXES
 from benchmarks.encoder.systems import ONNX_FILE
 from benchmarks.encoder.traffic import MINILM, Sequences, load_encoder, pools_of, sequences
 from benchmarks.harness import compare
@@ -26,7 +22,6 @@ from benchmarks.harness.client import LoadProcess
 from benchmarks.harness.report import write
 from benchmarks.harness.servers import FRESH, serve
 from benchmarks.harness.turns import Load, System, Turn, take_turns, warm
-from benchmarks.sleeping import SLEEPS, write_sleeping
 from ge_backend.model.config.model_folder import read_folder
 from ge_tools.model.applied import apply_settings
 from ge_tools.model.changes import changes_of
@@ -48,13 +43,11 @@ instance_group [ { count: 1 kind: KIND_CPU } ]
 parameters { key: "buckets.rows" value { string_value: "1,4,16" } }
 parameters { key: "buckets.sequence" value { string_value: "16,64,256" } }
 """
-NULL = 'parameters { key: "device" value { string_value: "null" } }\n'
 
 
 def main() -> None:
     """Measure and print."""
     parser = compare.parser("bench_presets", __doc__, [1, 32])
-    parser.add_argument("--device", choices=("cpu", "null"), default="cpu")
     parser.add_argument(
         "--offered",
         nargs="+",
@@ -66,7 +59,8 @@ def main() -> None:
     context = compare.announce()
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         folder = Path(temporary)
-        files, drawn = _prepared(folder, options)
+        encoder = load_encoder(MINILM, folder)
+        files, drawn = encoder.files, sequences(encoder, [MIX], options.seed)
         for config in CONFIGS:
             write_model(folder / "models" / config, config, files)
         loads = [Load(traffic=MIX, in_flight=n) for n in options.concurrency]
@@ -81,22 +75,10 @@ def main() -> None:
             for share in options.offered:
                 offered = Load(traffic=MIX, rate=share * plain)
                 turns += take_turns(process, systems, [offered], pace)
-        memory = {} if options.device == "null" else _memory(files, drawn, loads, folder)
+        memory = _memory(files, drawn, loads, folder)
     found = cells(turns, memory)
     compare.show(f"presets, {MIXES[MIX].help}", found, None)
     write("presets", found, context, options.output)
-
-
-def _prepared(
-    folder: Path, options: argparse.Namespace
-) -> tuple[Mapping[str, Path], dict[str, Sequences]]:
-    """Return the model file by name, and what is sent."""
-    if options.device == "null":
-        rows = draw(MIXES[MIX], 1024, options.seed)
-        zeros = {0: np.zeros(384, np.float32)}
-        return write_sleeping(folder), {MIX: Sequences(rows=rows, answers=zeros)}
-    encoder = load_encoder(MINILM, folder)
-    return encoder.files, sequences(encoder, [MIX], options.seed)
 
 
 def _memory(
@@ -117,9 +99,8 @@ def write_model(folder: Path, config: str, files: Mapping[str, Path]) -> None:
     """Write a model in its plain configuration, and apply the preset of that name."""
     version = folder / "1"
     version.mkdir(parents=True)
-    file = SLEEPS if SLEEPS in files else ONNX_FILE
-    (version / file).symlink_to(files[file].resolve())
-    (folder / "config.pbtxt").write_text(CONFIG + (NULL if file == SLEEPS else ""))
+    (version / ONNX_FILE).symlink_to(files[ONNX_FILE].resolve())
+    (folder / "config.pbtxt").write_text(CONFIG)
     if config != PLAIN:
         read = read_folder(folder)
         changes = changes_of(PRESETS[config], read.document, read.config({}))

@@ -27,8 +27,9 @@ from rich.console import Console
 
 from benchmarks.bench_start import CACHE
 from benchmarks.encoder.systems import Served, write_repository
-from benchmarks.harness.report import machine
-from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from benchmarks.harness.compare import announce
+from benchmarks.harness.servers import serve
+from ge_tools.tritonserver import processes_of
 
 __all__ = ["Pause", "lines", "main"]
 
@@ -58,7 +59,7 @@ class Pause:
 def main() -> None:
     """Kill executors and print the table."""
     options = _parse(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    announce()
     encoder = prepare(CACHE, Console(stderr=True))
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as folder:
         found = [
@@ -93,36 +94,30 @@ def _pauses(folder: Path, encoder: Encoder, engine: str, spare: str) -> Iterator
         "GE_CACHE_DIR": "off",
         "GE_WARMUP": "off",
     }
-    options = ServerOptions(
-        repositories=(folder / "models",), log_file=folder / "log", environment=environment
-    )
-    with TritonServer(find_server(), options) as server:
+    with serve(folder / "models", environment) as server:
         for _ in range(2):
-            executor, spare_bytes = _executor(server.pid, spare=spare == "on")
+            executor, spare_bytes = _executor(server.run, spare=spare == "on")
             longest_s = _longest(server.grpc, executor)
             print(f"  {engine}, {spare}: {longest_s:.2f} s", file=sys.stderr, flush=True)
             yield Pause(engine=engine, spare=spare, longest_s=longest_s, spare_bytes=spare_bytes)
 
 
-def _executor(server: int, *, spare: bool) -> tuple[int, int]:
+def _executor(run: Path, *, spare: bool) -> tuple[int, int]:
     """Return the executor's process id, once a spare is idle where there is to be one.
 
     And the bytes of memory that the spare has for itself.
     """
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
-        found = [p for p in psutil.process_iter(["cmdline"]) if _is_executor(p, server)]
+        own = processes_of(run)
+        everything = [p for p in psutil.process_iter(["cmdline"]) if p.pid in own]
+        found = [p for p in everything if ENTRY in (p.info["cmdline"] or ())]
         waiting = [p for p in found if "--spare" in p.cmdline() and not _serves(p)]
         if len(found) == 1 + spare and all(p.cpu_percent(0.5) < 5 for p in waiting):
             (executor,) = [p for p in found if p not in waiting]
             return executor.pid, sum(p.memory_full_info().uss for p in waiting)
         time.sleep(0.2)
     raise TimeoutError(f"after {WITHIN_S:.0f} s there is no executor with spare={spare}")
-
-
-def _is_executor(process: psutil.Process, server: int) -> bool:
-    words = process.info["cmdline"] or []
-    return ENTRY in words and f"--owner={server}" in words
 
 
 def _serves(process: psutil.Process) -> bool:

@@ -26,8 +26,8 @@ import numpy.typing as npt
 import tritonclient.utils.shared_memory as shm
 
 from benchmarks.harness.compare import announce
+from benchmarks.harness.servers import serve
 from benchmarks.harness.turns import fastest_ms
-from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 __all__ = ["lines", "main", "plot", "write_repository"]
 
@@ -58,8 +58,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         repository = Path(temporary)
         write_repository(repository)
-        settings = ServerOptions(repositories=(repository,), log_file=repository / "server.log")
-        with TritonServer(find_server(), settings) as server, ExitStack() as stack:
+        with serve(repository) as server, ExitStack() as stack:
             region = stack.enter_context(_region(2 * max(SIZES)))
             trips: dict[str, Trip] = {}
             for protocol in ("http", "grpc"):

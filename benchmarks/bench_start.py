@@ -26,7 +26,8 @@ from demo.encoder import prepare
 from rich.console import Console
 
 from benchmarks.encoder.systems import ONNX_FILE, Served, write_repository
-from benchmarks.harness.report import ROOT, machine
+from benchmarks.harness.compare import announce
+from benchmarks.harness.report import ROOT
 from benchmarks.harness.requests import asked, connect, http_request
 from benchmarks.harness.servers import checked_out, serve_tree
 
@@ -76,7 +77,7 @@ class Start:
 def main() -> None:
     """Start servers one after the other and print the table."""
     options = _parse(sys.argv[1:])
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    announce()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ge-bench-")))
         _write(folder)

@@ -1,13 +1,11 @@
-"""Measured memory as a table in Markdown and as a plot."""
+"""Measured memory as tables in Markdown."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-__all__ = ["Measured", "by_role", "markdown", "plot"]
+__all__ = ["Measured", "by_role", "markdown"]
 
 MIB = 1 << 20
 ROLES = ("host", "stub", "executor")
@@ -66,29 +64,6 @@ def by_role(found: Sequence[Measured], system: str) -> str:
         cells = " | ".join(f"{size:.0f}" for size in sizes)
         lines.append(f"| {_label(measured.count, measured.what)} | {cells} |")
     return "\n".join(lines)
-
-
-def plot(found: Sequence[Measured], path: Path) -> bool:
-    """Draw memory by count, a panel per kind; False if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return False
-    from matplotlib.figure import Figure  # noqa: PLC0415 - optional, and slow to import
-
-    kinds = list(dict.fromkeys(measured.what for measured in found))
-    figure = Figure(figsize=(5.5 * len(kinds), 4), layout="constrained")
-    panels = figure.subplots(1, len(kinds), squeeze=False, sharey=True)[0]
-    for axis, what in zip(panels, kinds, strict=True):
-        here = [measured for measured in found if measured.what == what]
-        for system in dict.fromkeys(measured.system for measured in here):
-            points = [(m.count, m.nbytes / MIB) for m in here if m.system == system]
-            axis.plot(*zip(*points, strict=True), "o-", label=system)
-        axis.set(xlabel=what, ylabel="MiB of all processes")
-        axis.set_xticks(sorted({measured.count for measured in here}))
-        axis.grid(alpha=0.3)
-        axis.legend()
-    panels[0].set_ylim(0, 1.05 * max(measured.nbytes for measured in found) / MIB)
-    figure.savefig(path, dpi=120)
-    return True
 
 
 def _label(count: int, what: str) -> str:

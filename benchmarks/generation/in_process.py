@@ -23,7 +23,7 @@ import psutil
 from demo import chat_model
 from rich.console import Console
 
-from benchmarks.generation.workloads import WORKLOADS, Ask
+from benchmarks.generation.workloads import Ask
 from benchmarks.harness.memory import memory_by_role
 
 __all__ = ["InProcess", "genai", "llama"]
@@ -55,8 +55,6 @@ class InProcess:
         command: makes what it needs, and returns what starts it; it speaks as `rivals/pipe.py`
             says.
     """
-
-    workloads = tuple(WORKLOADS)
 
     def __init__(self, name: str, command: Callable[[], Sequence[str | Path]]) -> None:
         self.name = name

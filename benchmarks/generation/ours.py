@@ -18,7 +18,7 @@ from rich.console import Console
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import serialize_byte_tensor
 
-from benchmarks.generation.workloads import WORKLOADS, Ask
+from benchmarks.generation.workloads import Ask
 from benchmarks.harness.cpu import roles_of, used_s
 from benchmarks.harness.memory import memory_by_role
 from ge_tools.tritonserver.directory import processes_of
@@ -41,7 +41,6 @@ class Ours:
     """A server that serves the checkpoint while the block runs."""
 
     name = "ge"
-    workloads = tuple(WORKLOADS)
 
     def __init__(self, precision: str) -> None:
         self._precision = precision

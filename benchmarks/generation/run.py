@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,10 +21,6 @@ class System(Protocol):
     @property
     def name(self) -> str:
         """What it is called in tables."""
-
-    @property
-    def workloads(self) -> Collection[str]:
-        """Those that make sense for it."""
 
     def awake(self) -> AbstractContextManager[None]:
         """Let it run while the block does; one that takes CPU time while idle is stopped else."""

@@ -27,7 +27,7 @@ import psutil
 from demo.chat_model import prepare
 from rich.console import Console
 
-from benchmarks.generation.workloads import WORKLOADS, Ask
+from benchmarks.generation.workloads import Ask
 from benchmarks.harness.memory import read_pss
 
 __all__ = ["Vllm"]
@@ -49,7 +49,6 @@ class Vllm:
     """
 
     name = "vllm"
-    workloads = tuple(WORKLOADS)
 
     def __init__(self, python: Path, precision: str) -> None:
         self._python = python

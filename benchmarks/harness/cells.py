@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.harness.figures import median_ratio, percentile
 from benchmarks.harness.turns import Load, System, Turn
 
-__all__ = ["Cell", "cells", "of_load"]
+__all__ = ["Cell", "cells"]
 
 SERVER_ROLES = ("host", "stub", "executor", "other")
 
@@ -74,11 +74,6 @@ def cells(turns: Iterable[Turn], memory_mib: Mapping[str, float] | None = None) 
         here = [_better([_cell(own) for own in each.values()]) for each in systems.values()]
         found += _compared(here, load, memory_mib or {})
     return found
-
-
-def of_load(found: Sequence[Cell], load: Load) -> list[Cell]:
-    """Return the cells of one load."""
-    return [cell for cell in found if cell.load == load]
 
 
 def _better(layouts: Sequence[Cell]) -> Cell:

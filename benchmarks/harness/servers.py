@@ -39,13 +39,14 @@ class Running:
     """A server that is ready.
 
     Attributes:
-        http: `host:port`.
+        http, grpc: `host:port`.
         metrics: the URL of its metrics.
         run: its runtime folder, by which its processes are found.
         log: what it says.
     """
 
     http: str
+    grpc: str
     metrics: str
     run: Path
     log: Path
@@ -61,18 +62,21 @@ class Running:
 
 
 @contextmanager
-def serve(repository: Path, environment: Mapping[str, str] = FRESH) -> Iterator[Running]:
-    """Serve a repository by this tree; models load one after the other."""
+def serve(
+    repository: Path, environment: Mapping[str, str] = FRESH, arguments: Sequence[str] = ()
+) -> Iterator[Running]:
+    """Serve a repository by this tree, with further flags; models load one after the other."""
     with tempfile.TemporaryDirectory(prefix="ge-bench-") as temporary:
         options = ServerOptions(
             repositories=(repository,),
             log_file=Path(temporary) / "server.log",
             environment=environment,
-            arguments=("--model-load-thread-count=1",),
+            arguments=("--model-load-thread-count=1", *arguments),
         )
         with TritonServer(find_server(), options) as server:
             yield Running(
                 http=server.http,
+                grpc=server.grpc,
                 metrics=server.metrics,
                 run=server.directory.run,
                 log=Path(temporary) / "server.log",
@@ -114,6 +118,7 @@ def serve_tree(
                 _wait(server, http)
                 yield Running(
                     http=f"127.0.0.1:{http}",
+                    grpc=f"127.0.0.1:{grpc}",
                     metrics=f"http://127.0.0.1:{metrics}/metrics",
                     run=_runtime_folder(server.pid),
                     log=Path(temporary) / "server.log",

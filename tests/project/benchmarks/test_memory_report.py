@@ -1,7 +1,6 @@
-"""Tables and plots of measured memory."""
+"""Tables of measured memory."""
 
-import pytest
-from benchmarks.memory_report import Measured, by_role, markdown, plot
+from benchmarks.memory_report import Measured, by_role, markdown
 
 MIB = 1 << 20
 
@@ -46,16 +45,3 @@ def test_a_table_of_processes():
         "| 4 models | 20 | 720 | 0 |\n"
         "| 1 instance | 20 | 180 | 0 |"
     )
-
-
-def test_a_plot(tmp_path):
-    """A PNG with a panel per kind."""
-    pytest.importorskip("matplotlib")
-    assert plot(FOUND, tmp_path / "memory.png")
-    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_there_is_no_plot(tmp_path, monkeypatch):
-    """And no error."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert not plot(FOUND, tmp_path / "memory.png")

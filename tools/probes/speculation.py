@@ -1,4 +1,4 @@
-"""Text generation with speculation and without: `python -m benchmarks.bench_speculation`.
+"""Text generation with speculation and without: `python -m tools.probes.speculation`.
 
 SmolLM2-135M-Instruct in this process, greedy where text repeats its prompt (`edit`: code is written
 again with one name changed, `json`: records are written again, `copy`: a text is), with temperature
@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.harness.report import machine
 from demo.chat_model import prepare
 from rich.console import Console
 
-from benchmarks.harness.report import machine
 from ge_backend.device.base import MemoryInfo
 from ge_backend.device.machine.cores import usable_cores
 from ge_text.engine.engine import Engine
@@ -34,7 +34,7 @@ from ge_text.models.sampling import Sampling
 
 __all__ = ["KINDS", "Turn", "lines", "main", "prompts", "turn"]
 
-CACHE = Path(__file__).resolve().parents[1] / ".cache" / "chat_model"
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 CACHE_BYTES = 1 << 30
 NAMES = ("river", "stone", "market", "garden", "window", "letter", "harbour", "engine")
 CODE = """def total_{0}(values, limit):
@@ -206,7 +206,7 @@ def _opened(folder: Path, options: argparse.Namespace) -> OpenedLanguage:
 
 
 def _parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_speculation")
+    parser = argparse.ArgumentParser(prog="python -m tools.probes.speculation")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=5)
