@@ -10,13 +10,14 @@ from pathlib import Path
 
 from ge_backend.metrics import METRICS
 from ge_backend.model.config.cpp_ge_keys import CPP_GE_KEYS
-from ge_backend.model.config.engine_table import ENGINES
+from ge_backend.model.config.engine_table import ENGINES, EngineRow
 from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
     MACHINE_SETTINGS,
     SETTINGS,
+    Family,
     Setting,
 )
 from ge_tools.model.presets import DEFAULTS, PRESETS, TEXT_PRESETS, Preset
@@ -52,25 +53,23 @@ requests are in flight.
 ENGINES_HEAD = """\
 Of several that can run a file, the first that is installed and has the precision does, unless the
 parameter `engine` names one. `.om` files, and ONNX models on an NPU, are run by the device itself.
-From `backend/ge/ge_backend/model/config/engine_table.py`.
 """
 
 REMOVED_HEAD = """\
 A model that still has one of them loads, and its log says this.
-From `backend/ge/ge_backend/model/config/removed.py`.
 """
 
 METRICS_HEAD = """\
 # Metrics
 
-On the host's own endpoint (`http://…:8002/metrics` by default), four times a second; idle, every
+On the host's own endpoint (`http://…:8002/metrics`), four times a second; idle, every
 two seconds. Every series has the labels `model`, `version` and `device` (`npu:0,npu:1` for
-several); further ones are listed. Instances of one model add into one series, but for what has
+several); further ones stand in braces. Instances of one model add into one series, but for what has
 the label `model_instance`: sum over it.
 Once a model is unloaded its counters stay as they are. Of its gauges, those of a device are NaN,
 of which no comparison of an alert is true; the others are 0, but for `ge_warmup_seconds`,
-`ge_buckets` and `ge_model_heals`. Those of a stub that is killed stay as they were, `ge_device_up`
-at 1, until its model is loaded anew.
+`ge_buckets` and `ge_model_heals`. Those of a stub that is killed stay as they were until its model
+is loaded anew.
 This page is generated from `backend/ge/ge_backend/metrics.py`.
 """
 
@@ -92,36 +91,21 @@ a model that only lists `device_ids` runs on the CPU.
 
 ## Its keys
 
-Nothing is ignored without a word: a key without effect is named in the log when the model loads,
-and one that cannot be honoured stops the model from loading, with the reason.
-This table is generated from `backend/ge/ge_backend/model/config/cpp_ge_keys.py`.
+A key without effect is named in the log when the model loads, and one that cannot be honoured stops
+the model from loading, with the reason. This table is generated from
+`backend/ge/ge_backend/model/config/cpp_ge_keys.py`.
 """
 
-CPP_GE_DIFFERENCES = (
-    (
-        "Keys also come from `--backend-config=npu_ge,key=value`.",
-        (
-            "Nothing from there reaches a Python-based backend. For all models there are the "
-            "variables of [configuration.md](configuration.md)."
-        ),
-    ),
-    (
-        "Each ONNX model is compiled at every start.",
-        (
-            "Once: the result is cached by everything that it depends on, and `ge-backend compile` "
-            "makes it ahead of time ([compile.md](compile.md))."
-        ),
-    ),
-    ("A frozen TensorFlow `.pb` is accepted.", "It is not; export ONNX."),
-    (
-        "Work is balanced over cards where all requests have one shape.",
-        "By measured cost, whatever the shapes, and by what other models have to do there.",
-    ),
-    (
-        "`preferred_batch_size` should match the gears.",
-        "It need not: whatever the host collects is cut into gears by cost.",
-    ),
-)
+CPP_GE_DIFFERENCES = """\
+## What else is different
+
+- Nothing of `--backend-config=npu_ge,key=value` reaches a Python-based backend. For all models
+  there are the variables of [configuration.md](configuration.md).
+- An ONNX model is compiled once, not at every start ([compile.md](compile.md)).
+- A frozen TensorFlow `.pb` is not accepted; export ONNX.
+- Work is balanced over cards by measured cost, whatever the shapes; `preferred_batch_size` need not
+  match the gears.
+"""
 
 
 RELEASES_HEAD = """\
@@ -129,9 +113,7 @@ RELEASES_HEAD = """\
 
 Supported are releases from 2.44 (container 24.03) on; older ones are refused, newer ones than 2.70
 are served with a note. What a server can do is read from its help, its `TRITON_VERSION` and, once
-it runs, its metadata.
-
-The table is generated from `tools/ge_tools/tritonserver/abilities.py`.
+it runs, its metadata. This page is generated from `tools/ge_tools/tritonserver/abilities.py`.
 
 ## What differs
 """
@@ -141,14 +123,11 @@ Besides:
 
 - On 2.44 and 2.48 a server that has generated a text takes its whole exit timeout to stop, and ends
   with 1. 2.44 refuses a text as `sequence_id`.
-- From 24.11 on the containers have Ubuntu 24.04 and Python 3.12, whose `pip` wants
-  `PIP_BREAK_SYSTEM_PACKAGES=1`; the Dockerfile says so.
+- From 24.11 on the `pip` of the containers wants `PIP_BREAK_SYSTEM_PACKAGES=1`.
 - From 2.59 (25.06) on requests over HTTP are bounded in size, loads that bring files too: 64 MiB,
   which `-- --http-max-input-size=BYTES` raises.
 - From 2.58 (25.05) on gRPC requests that come while the server stops are refused as UNAVAILABLE;
   before, as NOT_FOUND.
-- From 2.68 (26.04) on each stub writes a fatal Python error as its model is unloaded; it has ended
-  in order by then.
 - Most kinds of [requests that end a server](security.md#what-ends-a-server) are refused from
   releases between 2.53 (24.12) and 2.69 (26.05) on: where clients are not trusted, upgrade.
 
@@ -159,8 +138,7 @@ and prints a line of a table: release, what was run, result, date. `make test` r
 the wheel of `nvidia-pytriton` 0.7.0, on every change; no other installation has been run that way.
 
 What a stub does with requests is tested on Python 3.12 and 3.13 with numpy 2, too, by
-`make test-all` (`tests/backend/host/test_other_pythons.py`): by interpreters on `PATH`, of pyenv or
-uv, or those that `GE_OTHER_PYTHONS` names; their packages come from the package index.
+`make test-all` (`tests/backend/host/test_other_pythons.py`).
 """
 
 PRESETS_HEAD = """\
@@ -175,40 +153,9 @@ A preset is a set of values that belong together, for a purpose.
 
 Only the settings below are written; comments and everything else stay. All presets name the same
 settings, so another one undoes what the one before has set. The command says why each value is
-taken. What they gain under load and cost with
-one request in flight is [measured](../benchmarks/README.md#presets).
-
+taken; what they gain and cost is [measured](../benchmarks/README.md#presets).
 This page is generated from `tools/ge_tools/model/presets.py`.
 """
-
-PRESETS_SET_NONE_OF = (
-    (
-        "`precision`, `max_batch_size`, `overflow`",
-        "they change answers, or which requests are taken",
-    ),
-    (
-        "`buckets.<axis>`, `max_graphs`",
-        "they follow from the model and its traffic: `ge-backend tune`",
-    ),
-    (
-        "`preferred_batch_size`",
-        "[its best number](scheduling.md#how-much-an-instance-takes-at-once) is the model's own",
-    ),
-    (
-        "`lanes`, the workspace pool",
-        (
-            "they belong to a device and all its models: `GE_LANES`, "
-            "[`GE_WORKSPACE_POOL`](memory.md)"
-        ),
-    ),
-    (
-        "Triton's queue policies and priorities",
-        (
-            "they make this release of Triton [stall](scheduling.md); the command points out "
-            "those that it finds"
-        ),
-    ),
-)
 
 PRESETS_TEXT = """\
 ## Models that generate text
@@ -217,6 +164,13 @@ They have the same three presets, with settings of their own. What they gain has
 """
 
 PRESETS_TAIL = """\
+## What no preset sets
+
+Settings that change answers or which requests are taken (`precision`, `max_batch_size`,
+`overflow`); buckets, which follow from the traffic (`ge-backend tune`); `preferred_batch_size`,
+[whose best number](scheduling.md#how-much-an-instance-takes-at-once) is the model's own; `lanes`
+and the [workspace pool](memory.md), which belong to a device and all its models.
+
 A setting that does not apply to a model (with sequences, `fuse`, or several groups of instances) is
 left out, and the command says so. An ensemble has none of these settings; its steps have.
 """
@@ -230,8 +184,6 @@ def presets() -> str:
             *_presets(PRESETS),
             PRESETS_TEXT,
             *_presets(TEXT_PRESETS),
-            "## What no preset sets\n",
-            _table(("setting", "why"), PRESETS_SET_NONE_OF),
             PRESETS_TAIL,
         )
     )
@@ -258,8 +210,7 @@ def from_cpp_ge_backend() -> str:
         (
             CPP_GE_HEAD,
             _table(("key", "there", "here"), ([_cell(text) for text in row] for row in rows)),
-            "## What else is different\n",
-            _table(("there", "here"), CPP_GE_DIFFERENCES),
+            CPP_GE_DIFFERENCES,
         )
     )
 
@@ -279,11 +230,8 @@ def configuration() -> str:
             "## Parameters with a name in them\n",
             _table(
                 ("key", "what it does"),
-                ((f"`{f.prefix}<{f.placeholder}>`", f.help) for f in FAMILIES),
+                ((keys, text) for text, keys in _families(FAMILIES).items()),
             ),
-            "## Removed parameters\n",
-            REMOVED_HEAD,
-            _table(("key", "what became of it"), ((f"`{k}`", v) for k, v in REMOVED.items())),
             "## Environment variables for the whole machine\n",
             _table(
                 ("variable", "default", "what it does"),
@@ -295,18 +243,12 @@ def configuration() -> str:
             "## Engines\n",
             ENGINES_HEAD,
             _table(
-                ("engine", "devices", "files", "precision", "extra"),
-                (
-                    (
-                        f"`{row.name}`",
-                        ", ".join(f"`{kind}`" for kind in row.kinds),
-                        ", ".join(f"`{end}`" for end in row.ends),
-                        ", ".join(f"`{precision}`" for precision in row.precisions),
-                        f"`{row.extra}`",
-                    )
-                    for row in ENGINES
-                ),
+                ("engine", "devices", "files", "precision", "extra of each device"),
+                _engine_rows(),
             ),
+            "## Removed parameters\n",
+            REMOVED_HEAD,
+            _table(("key", "what became of it"), ((f"`{k}`", v) for k, v in REMOVED.items())),
         )
     )
 
@@ -324,18 +266,42 @@ def releases() -> str:
 
 def metrics() -> str:
     """Return the text of docs/metrics.md."""
-    rows = (
-        (
-            f"`{metric.name}`",
-            metric.kind.published,
-            ", ".join(f"`{label}`" for label in metric.labels),
-            metric.help,
-        )
-        for metric in METRICS.values()
+    tables = (
+        f"## {kind.capitalize()}s\n\n{_table(('metric', 'what it is'), _metric_rows(kind))}"
+        for kind in ("counter", "gauge", "histogram")
     )
-    return "\n".join(
-        (METRICS_HEAD, _table(("metric", "kind", "further labels", "what it is"), rows))
-    )
+    return "\n".join((METRICS_HEAD, *tables))
+
+
+def _metric_rows(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield name and labels of each metric of a kind, and what it is."""
+    for metric in METRICS.values():
+        if metric.kind.published == kind:
+            labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
+            yield f"`{metric.name}{labels}`", metric.help
+
+
+def _engine_rows() -> Iterator[tuple[str, ...]]:
+    """Yield what each engine runs; devices on which it does the same are in one row."""
+    same = dict[tuple[str, ...], list[EngineRow]]()
+    for row in ENGINES:
+        same.setdefault((row.name, _codes(row.ends), _codes(row.precisions)), []).append(row)
+    for (name, ends, precisions), rows in same.items():
+        devices = _codes(kind for row in rows for kind in row.kinds)
+        yield f"`{name}`", devices, ends, precisions, _codes(row.extra for row in rows)
+
+
+def _codes(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _families(families: Iterable[Family]) -> dict[str, str]:
+    """Return the keys that each help text is of; those of one text in one cell."""
+    keys: dict[str, str] = {}
+    for family in families:
+        key = f"`{family.prefix}<{family.placeholder}>`"
+        keys[family.help] = f"{keys[family.help]}, {key}" if family.help in keys else key
+    return keys
 
 
 def _setting_row(setting: Setting) -> tuple[str, ...]:

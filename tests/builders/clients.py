@@ -65,9 +65,9 @@ CLIENTS = (
 
 
 def row(client: Client) -> str:
-    """Return the line of docs/openai.md's table."""
+    """Return the line of docs/openai.md's list."""
     package, version = client.pinned.split("==")
-    return f"| `{package.partition('[')[0]}` | {version} | {client.does} |"
+    return f"- `{package.partition('[')[0]}` {version}"
 
 
 def installed(client: Client) -> Path:

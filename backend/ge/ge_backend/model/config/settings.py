@@ -209,9 +209,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="priority",
         default="2",
         choices=("1", "2", "3"),
-        help="Which of the models that wait for a device goes first: 1 is the highest. Models of "
-        "one priority share the device by time, and none waits for ever "
-        "(docs/scheduling.md).",
+        help="Which of the models that wait for a device goes first: 1 is the highest; none waits "
+        "for ever (docs/scheduling.md).",
     ),
     Setting(
         key="max_queue_size",
@@ -301,17 +300,15 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         key="prefix_cache",
         default="on",
         choices=("on", "off"),
-        help="Whether a beginning that several prompts have in common is computed once. A "
-        "request may leave it out (`prefix_cache`), or share with those of its own "
-        "`cache_salt` only.",
+        help="Whether a beginning that several prompts have in common is computed once "
+        "(docs/generation.md).",
     ),
     Setting(
         key="speculation",
         default="off",
         choices=("off", "ngram", "model"),
-        help="Whether several tokens of a text are guessed and verified in one step; no text is "
-        "changed by it. `ngram`: from what followed the same tokens earlier. `model`: by "
-        "the `speculative_model`.",
+        help="Whether several tokens of a text are guessed and verified in one step: from what "
+        "followed the same tokens earlier (`ngram`), or by the `speculative_model`.",
     ),
     Setting(
         key="speculative_model",
@@ -327,9 +324,8 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="lora_bytes",
         default="256MiB",
-        help="Memory of the device for LoRA adapters (the folder `adapters` beside the "
-        "checkpoint); when it is full, those leave that were not used for longest. Set "
-        "aside where there are any at load.",
+        help="Memory of the device for LoRA adapters, set aside where there are any at load; when "
+        "it is full, those leave that were not used for longest.",
     ),
 )
 
@@ -353,8 +349,7 @@ FAMILIES: tuple[Family, ...] = (
         help="An input that the backend makes when the client does not send it: `mask` (1 for "
         "real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` where "
         "several axes are padded), `positions` (0, 1, 2, …), `zeros`, or a number that "
-        "fills it. Well-known names (attention_mask, input_mask, input_lengths, "
-        "position_ids, token_type_ids) need no entry.",
+        "fills it. Well-known names need no entry (docs/ragged.md).",
     ),
     Family(
         prefix="axes.",
@@ -489,7 +484,7 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
         variable="GE_KEEP_FILES",
         help="A loaded model's files are copied to `GE_RUNTIME_DIR` if they have at most this "
         "many bytes, so that they can be loaded again whatever becomes of them; larger ones "
-        "are linked, which does not outlive writing over them. `0` copies nothing.",
+        "are linked (docs/reliability.md). `0` copies nothing.",
     ),
     Setting(
         key="numpy_2",
