@@ -46,8 +46,8 @@ one for each NVIDIA GPU; where the model runs is said by `device` alone, so writ
 `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances answer more where several
 requests are in flight.
 
-`GE_TRITONSERVER` names the server for `ge-backend serve` and `check`: its binary or folder, as
-`--tritonserver` does. Without either, `/opt/tritonserver` is looked at, then the wheel.
+`GE_TRITONSERVER` names the server for `ge-backend serve` and `check`, its binary or folder
+(`/opt/tritonserver`, else the wheel), as `--tritonserver` does.
 """
 
 ENGINES_HEAD = """\
@@ -66,10 +66,9 @@ On the host's own endpoint (`http://…:8002/metrics`), four times a second; idl
 two seconds. Every series has the labels `model`, `version` and `device` (`npu:0,npu:1` for
 several); further ones stand in braces. Instances of one model add into one series, but for what has
 the label `model_instance`: sum over it.
-Once a model is unloaded its counters stay as they are. Of its gauges, those of a device are NaN,
-of which no comparison of an alert is true; the others are 0, but for `ge_warmup_seconds`,
-`ge_buckets` and `ge_model_heals`. Those of a stub that is killed stay as they were until its model
-is loaded anew.
+Once a model is unloaded its counters stay as they are. Of its gauges, those of a device are NaN, so
+that no alert is true of them; the others are 0, but for `ge_warmup_seconds`, `ge_buckets` and
+`ge_model_heals`. Those of a killed stub stay until its model is loaded anew.
 This page is generated from `backend/ge/ge_backend/metrics.py`.
 """
 
@@ -85,9 +84,7 @@ A model repository made for it moves by changing one word:
 Inputs, outputs, batching and instances are Triton's own fields and mean the same.
 The model file may keep its name if it is the only `.onnx`, `.xml`, `.pt2` or `.pt` in its folder;
 a `tokenizer.json` or `config.json` beside it, as exports have them, changes nothing.
-To try such a repository on another machine, nothing in it has to be changed:
-with `GE_DEVICE=cpu` in the server's environment, or `ge-backend serve --device cpu`,
-a model that only lists `device_ids` runs on the CPU.
+With `ge-backend serve --device cpu` a model that only lists `device_ids` runs on the CPU.
 
 ## Its keys
 
@@ -151,9 +148,8 @@ A preset is a set of values that belong together, for a purpose.
     ge-backend preset models/encoder low_latency --dry-run   # the same, and writes nothing
     ge-backend preset --list
 
-Only the settings below are written; comments and everything else stay. All presets name the same
-settings, so another one undoes what the one before has set. The command says why each value is
-taken; what they gain and cost is [measured](../benchmarks/README.md#presets).
+Only the settings below are written; all presets name the same ones, so another one undoes what the
+one before has set. What they gain and cost is [measured](../benchmarks/README.md#presets).
 This page is generated from `tools/ge_tools/model/presets.py`.
 """
 
@@ -277,8 +273,8 @@ def _metric_rows(kind: str) -> Iterator[tuple[str, str]]:
     """Yield name and labels of each metric of a kind, and what it is."""
     for metric in METRICS.values():
         if metric.kind.published == kind:
-            labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
-            yield f"`{metric.name}{labels}`", metric.help
+            labels = f" {{{', '.join(metric.labels)}}}" if metric.labels else ""
+            yield f"`{metric.name}`{labels}", metric.help
 
 
 def _engine_rows() -> Iterator[tuple[str, ...]]:

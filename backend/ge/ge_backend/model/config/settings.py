@@ -104,7 +104,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="fuse",
         help="The name of an ensemble in the same model repository: its steps run inside this "
-        "model (docs/ensembles.md). It needs no file then, only an empty folder `1`.",
+        "model (docs/ensembles.md).",
     ),
     Setting(
         key="precision",
@@ -151,9 +151,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="max_elements",
         default="0",
-        help="The most elements (rows times sizes) of one bucket, and of a run of several rows "
-        "where any shape runs: bounds scratch memory, and what a short request waits for a long "
-        "run (docs/presets.md). 0: no limit.",
+        help="The most elements (rows times sizes) of one bucket, and of a run of several rows: "
+        "bounds scratch memory, and what a short request waits for a long run. 0: no limit.",
     ),
     Setting(
         key="max_graphs",
@@ -346,10 +345,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         prefix="generate.",
         placeholder="input",
-        help="An input that the backend makes when the client does not send it: `mask` (1 for "
-        "real, 0 for padding), `lengths` (real length per row; `lengths:<axis>` where "
-        "several axes are padded), `positions` (0, 1, 2, …), `zeros`, or a number that "
-        "fills it. Well-known names need no entry (docs/ragged.md).",
+        help="An input that the backend makes when the client does not send it: `mask`, `lengths`, "
+        "`positions`, `zeros`, or a number. Well-known names need no entry (docs/ragged.md).",
     ),
     Family(
         prefix="axes.",
@@ -435,8 +432,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="library_path",
         variable="GE_LIBRARY_PATH",
-        help="LD_LIBRARY_PATH for executors, which must not see the server's private libraries: "
-        "for a toolkit, such as CANN, that is not where the system looks.",
+        help="LD_LIBRARY_PATH for executors, for a toolkit that is not where the system looks, "
+        "such as CANN: they do not see the server's.",
     ),
     Setting(
         key="linger_s",
