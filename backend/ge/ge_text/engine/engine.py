@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ge_backend.errors import Cancelled, GeError
+from ge_backend.errors import GeError
 from ge_text.engine.adapters import AdapterCache
 from ge_text.engine.blocks import BlockPool
 from ge_text.engine.cache_size import cache_blocks
 from ge_text.engine.chunk import ChunkController
 from ge_text.engine.figures import Figures, Tally
 from ge_text.engine.groups import StepShapes
-from ge_text.engine.intake import Arrived, Intake
-from ge_text.engine.live import LiveRequests
+from ge_text.engine.live import LiveRequest, LiveRequests
 from ge_text.engine.plan import StepPlan
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.prefix import PrefixCache
 from ge_text.engine.request import GenerationRequest, Limits
 from ge_text.engine.runner import Outcome, Runner
 from ge_text.engine.scheduler import Scheduler
-from ge_text.engine.sequence import Finish
 from ge_text.engine.settings import EngineSettings
 from ge_text.engine.speculation.model import ModelDrafter
 from ge_text.engine.speculation.speculation import open_speculation
@@ -94,15 +92,12 @@ class Engine:
         self._drafter = None if draft is None else ModelDrafter(draft, num_blocks, clock)
         self._speculation = open_speculation(settings, self._tally, clock, self._drafter)
         self._drafting_s = 0.0
-        self._intake = Intake(settings.max_waiting_requests)
-        self._live = LiveRequests(
-            self._scheduler.forecast, settings, model.eos, self._tally, self._intake.forget
-        )
+        self._live = LiveRequests(self._scheduler.forecast, settings, model.eos, self._tally)
 
     @property
     def has_work(self) -> bool:
         """Whether there is any request that has not ended. Any thread may ask."""
-        return len(self._intake) > 0
+        return len(self._live) > 0
 
     def use(self, shapes: StepShapes, draft: StepShapes | None = None) -> None:
         """Run in these shapes from now on, and so the model that guesses, if there is one.
@@ -125,12 +120,12 @@ class Engine:
         """
         max_output = self.limits.output_tokens(request)
         self._adapters.check(request)
-        arrived = Arrived(request, sink, self._clock(), max_output)
-        self._intake.add(arrived, self._scheduler.num_new_requests)
+        live = LiveRequest(request, sink, self._clock(), max_output)
+        self._live.submit(live, self._scheduler.num_new_requests)
 
     def cancel(self, name: str) -> None:
         """End a request with the next step, if it has not ended by then. Any thread."""
-        self._intake.cancel(name)
+        self._live.cancel(name)
 
     def step(self) -> StepPlan:
         """Bring the running sequences further; return what was planned for it.
@@ -151,8 +146,8 @@ class Engine:
     def abort(self, error: GeError) -> None:
         """End all requests with an error. For the thread that steps."""
         now_s = self._receive()
-        for name in self._live:
-            self._scheduler.apply(self._live.end(name, Finish.ERROR, error, now_s))
+        for changes in self._live.end_all(error, now_s):
+            self._scheduler.apply(changes)
 
     def figures(self) -> Figures:
         """Return what it has done and has. Any thread; sums may be a step apart from each other."""
@@ -177,15 +172,9 @@ class Engine:
         )
 
     def _receive(self) -> float:
-        """Let in who came, let go who was cancelled or is late; return the time."""
+        """Let requests in, and out that are cancelled or late; return the time."""
         now_s = self._clock()
-        for note in self._intake.take():
-            if isinstance(note, Arrived):
-                self._scheduler.apply(self._live.add(note))
-            elif note in self._live:
-                error = Cancelled("the request was cancelled")
-                self._scheduler.apply(self._live.end(note, Finish.CANCELLED, error, now_s))
-        for changes in self._live.end_late(now_s):
+        for changes in self._live.receive(now_s):
             self._scheduler.apply(changes)
         return now_s
 

@@ -1,54 +1,62 @@
-"""The requests of an engine from their coming to their end, and what their clients are told."""
+"""The requests of an engine from their coming to their end, and what their clients are told.
+
+Any thread may `submit` and `cancel`: that leaves a note, and waits for no step. All else is for the
+thread that steps, which takes the notes with `receive`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from ge_backend.errors import DeadlineExceeded, GeError, InvalidRequest
+from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, InvalidRequest, QueueFull
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.beams import BeamGroup, BeamPath
 from ge_text.engine.figures import Tally
-from ge_text.engine.intake import Arrived
-from ge_text.engine.queue import service_key
+from ge_text.engine.queue import handicap_s
+from ge_text.engine.request import GenerationRequest
 from ge_text.engine.runner import DrawnToken
 from ge_text.engine.scheduler import Changes
 from ge_text.engine.sequence import Finish, Sequence, SequenceState, make_sequence
 from ge_text.engine.settings import EngineSettings
-from ge_text.engine.update import Update
+from ge_text.engine.update import Sink, Update
 
-__all__ = ["LiveRequests"]
+__all__ = ["LiveRequest", "LiveRequests"]
 
 SPARE_DEADLINES = 64  # of requests that have ended, beside as many as there are live ones
 
 
 @dataclass(slots=True, eq=False)
-class _Live:
-    """A request that has not ended.
+class LiveRequest:
+    """A request that was checked and has not ended.
 
     Attributes:
+        at_s: when it came.
+        max_output: tokens that each of its samples may have.
         sequences: samples in the making.
         followers: samples that begin when the first one's prompt is computed, whose blocks they
             then share: index and tokens so far.
         beams: where it is a beam search: `sequences` are its beams.
     """
 
-    arrived: Arrived
+    request: GenerationRequest
+    sink: Sink
+    at_s: float
+    max_output: int
     sequences: list[Sequence] = field(default_factory=list)
     followers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     beams: BeamGroup | None = None
 
 
 class LiveRequests:
-    """Requests by id; what their sequences become is returned. Not for several threads.
+    """Requests by id; what their sequences become is returned.
 
     Args:
         forecast: learns the lengths of those that end by themselves.
         eos: the model's ends of text.
-        on_end: is called with the id of a request when its last sample has ended.
     """
 
     def __init__(
@@ -57,35 +65,74 @@ class LiveRequests:
         settings: EngineSettings,
         eos: tuple[int, ...],
         tally: Tally,
-        on_end: Callable[[str], None],
     ) -> None:
-        self._on_end = on_end
         self._forecast = forecast
         self._settings = settings
         self._eos = eos
         self._tally = tally
-        self._by_id: dict[str, _Live] = {}
-        self._deadlines: list[tuple[float, int, _Live]] = []
+        self._by_id: dict[str, LiveRequest] = {}
+        self._notes: list[tuple[LiveRequest, bool]] = []  # and whether it is to be cancelled
+        self._lock = threading.Lock()  # of both
+        self._deadlines: list[tuple[float, int, LiveRequest]] = []
         self._numbers = count()
 
-    def __contains__(self, name: str) -> bool:
-        """Return whether a request has not ended."""
-        return name in self._by_id
+    def __len__(self) -> int:
+        """Return how many have not ended, those that begin with the next step included."""
+        return len(self._by_id)
 
-    def __iter__(self) -> Iterator[str]:
-        """Yield the ids of all; they may end meanwhile."""
-        return iter(list(self._by_id))
+    def submit(self, live: LiveRequest, waiting: int) -> None:
+        """Have a request begin with the next step; `waiting`: those in the scheduler's queue.
 
-    def add(self, arrived: Arrived) -> Changes:
+        Raises:
+            QueueFull: too many wait, and the request was not taken on before.
+            InvalidRequest: one that has not ended has the same id.
+        """
+        name, most = live.request.id, self._settings.max_waiting_requests
+        with self._lock:
+            waiting += sum(not cancelled for _, cancelled in self._notes)
+            if waiting >= most and not live.request.again:
+                raise QueueFull(
+                    f"{waiting} requests wait for this model, which is as many as may "
+                    "(max_waiting_requests); try again later"
+                )
+            if name in self._by_id:
+                raise InvalidRequest(f"request {name!r} is being served; take another id")
+            self._by_id[name] = live
+            self._notes.append((live, False))
+
+    def cancel(self, name: str) -> None:
+        """Have a request end with the next step, if it has not ended by then."""
+        with self._lock:
+            if name in self._by_id:
+                self._notes.append((self._by_id[name], True))
+
+    def receive(self, now_s: float) -> list[Changes]:
+        """Let those begin that have come; end those that are cancelled, and those that are late."""
+        with self._lock:
+            notes, self._notes = self._notes, []
+        changes: list[Changes] = []
+        for live, cancelled in notes:
+            if not cancelled:
+                changes.append(self._begin(live))
+            elif self._is_live(live):
+                error = Cancelled("the request was cancelled")
+                changes.append(self._end(live, Finish.CANCELLED, error, now_s))
+        return changes + self._end_late(now_s)
+
+    def end_all(self, error: GeError, now_s: float) -> list[Changes]:
+        """End all that have begun with an error."""
+        with self._lock:
+            begun = [live for live in self._by_id.values() if live.sequences]
+        return [self._end(live, Finish.ERROR, error, now_s) for live in begun]
+
+    def _begin(self, live: LiveRequest) -> Changes:
         """Let a request's first sample wait; the others follow when its prompt is computed."""
-        live = _Live(arrived)
-        request = arrived.request
-        self._by_id[request.id] = live
+        request = live.request
         (sample, given), *live.followers = request.samples()
         first = self._start(live, sample, given, None)
         self._tally.add("prompt_tokens", len(request.prompt))
         if request.timeout_s is not None:
-            entry = (arrived.at_s + request.timeout_s, next(self._numbers), live)
+            entry = (live.at_s + request.timeout_s, next(self._numbers), live)
             heappush(self._deadlines, entry)
         return Changes(began=(first,))
 
@@ -103,7 +150,7 @@ class LiveRequests:
             best = live.beams.best
             return changes if best is None else self._answer(live, best, now_s)
         sequence.append(drawn.token)
-        self._count(sequence, live.arrived.at_s, now_s)
+        self._count(sequence, live.at_s, now_s)
         finish = sequence.finish()
         update = Update(
             id=sequence.request.id,
@@ -115,7 +162,7 @@ class LiveRequests:
             finish=finish,
             found=sequence.found,
         )
-        if live.arrived.sink(update):
+        if live.sink(update):
             finish = Finish.STOP
         if finish:
             self._forecast.observe(sequence)
@@ -128,24 +175,23 @@ class LiveRequests:
 
     def fail(self, sequence: Sequence, error: GeError, now_s: float) -> Changes:
         """End a sample's request with an error: its client waits for none of the others then."""
-        if sequence.request.id not in self:
+        if sequence.state is SequenceState.FINISHED:
             return Changes()
-        return self.end(sequence.request.id, Finish.ERROR, error, now_s)
+        return self._end(self._by_id[sequence.request.id], Finish.ERROR, error, now_s)
 
-    def end(self, name: str, finish: Finish, error: GeError, now_s: float) -> Changes:
+    def _end(self, live: LiveRequest, finish: Finish, error: GeError, now_s: float) -> Changes:
         """End a request with all of its samples."""
-        live = self._by_id[name]
         samples = [one.sample for one in live.sequences] + [sample for sample, _ in live.followers]
         if live.beams is not None:
-            samples = list(range(live.arrived.request.parameters.n))
+            samples = list(range(live.request.parameters.n))
         ended = tuple(live.sequences)
         self._close(live, now_s)
         for sample in samples:
             self._tally.add(finish.value)
-            live.arrived.sink(Update(id=name, sample=sample, finish=finish, error=error))
+            live.sink(Update(id=live.request.id, sample=sample, finish=finish, error=error))
         return Changes(ended=ended)
 
-    def end_late(self, now_s: float) -> list[Changes]:
+    def _end_late(self, now_s: float) -> list[Changes]:
         """End those whose time has passed."""
         changes: list[Changes] = []
         if len(self._deadlines) > 2 * len(self._by_id) + SPARE_DEADLINES:
@@ -154,54 +200,55 @@ class LiveRequests:
         while self._deadlines and self._deadlines[0][0] <= now_s:
             _, _, live = heappop(self._deadlines)
             if self._is_live(live):
-                request = live.arrived.request
+                request = live.request
                 error = DeadlineExceeded.within(request.timeout_s or 0.0)
-                changes.append(self.end(request.id, Finish.ERROR, error, now_s))
+                changes.append(self._end(live, Finish.ERROR, error, now_s))
         return changes
 
-    def _is_live(self, live: _Live) -> bool:
-        return self._by_id.get(live.arrived.request.id) is live
+    def _is_live(self, live: LiveRequest) -> bool:
+        return self._by_id.get(live.request.id) is live
 
     def _start(
-        self, live: _Live, sample: int, given: tuple[int, ...], leader: Sequence | None
+        self, live: LiveRequest, sample: int, given: tuple[int, ...], leader: Sequence | None
     ) -> Sequence:
-        arrived = live.arrived
+        request = live.request
+        later_s = handicap_s(self._settings, request, live.max_output, self._forecast)
         sequence = make_sequence(
-            arrived.request,
+            request,
             sample,
             given=given,
-            key=service_key(self._settings, arrived, next(self._numbers), self._forecast),
-            max_output=arrived.max_output,
+            key=(live.at_s + later_s, next(self._numbers)),
+            max_output=live.max_output,
             eos=self._eos,
         )
         sequence.leader = leader
         live.sequences.append(sequence)
-        if arrived.request.parameters.beam_width > 1:
+        if request.parameters.beam_width > 1:
             live.beams = BeamGroup(sequence)
             live.sequences = live.beams.sequences
         return sequence
 
-    def _follow(self, live: _Live, leader: Sequence) -> list[Sequence]:
+    def _follow(self, live: LiveRequest, leader: Sequence) -> list[Sequence]:
         """Return the samples that begin now, since they waited for this one."""
         followers, live.followers = live.followers, []
         return [self._start(live, sample, given, leader) for sample, given in followers]
 
-    def _close(self, live: _Live, now_s: float) -> None:
+    def _close(self, live: LiveRequest, now_s: float) -> None:
         """Forget a request of which nothing goes on; its beams forget each other."""
         live.sequences.clear()
-        self._tally.observe("latency", now_s - live.arrived.at_s)
-        del self._by_id[live.arrived.request.id]
-        self._on_end(live.arrived.request.id)
+        self._tally.observe("latency", now_s - live.at_s)
+        with self._lock:
+            del self._by_id[live.request.id]
 
-    def _answer(self, live: _Live, best: Many[BeamPath], now_s: float) -> Changes:
+    def _answer(self, live: LiveRequest, best: Many[BeamPath], now_s: float) -> Changes:
         """Tell the client the best texts of a beam search that is over."""
-        request = live.arrived.request
+        request = live.request
         if len(best) < request.parameters.n:
             error = InvalidRequest(
                 f"the beam search found {len(best)} whole texts, and n is {request.parameters.n}; "
                 "ask for fewer, or for fewer stop_token_ids"
             )
-            return self.end(request.id, Finish.ERROR, error, now_s)
+            return self._end(live, Finish.ERROR, error, now_s)
         ended = tuple(live.sequences)
         ends, found = ended[0].ends, ended[0].found
         self._close(live, now_s)
@@ -209,7 +256,7 @@ class LiveRequests:
             finish = Finish.STOP if path.tokens[-1] in ends else Finish.LENGTH
             self._tally.add("generated_tokens", len(path.tokens))
             self._tally.add(finish.value)
-            live.arrived.sink(
+            live.sink(
                 Update(
                     id=request.id,
                     sample=sample,

@@ -1,6 +1,7 @@
 """The order in which sequences are served.
 
-Each has a key that never changes, so the order stays valid while time goes on:
+Each has a key that never changes, a time and the order of coming, so the order stays valid while
+time goes on:
 
     fcfs       when it came
     sjf        when it came + a time per token of prompt and limit, where there is none, of prompt
@@ -18,28 +19,28 @@ from bisect import insort
 from operator import attrgetter
 
 from ge_text.engine.admission import LengthForecast
-from ge_text.engine.intake import Arrived
+from ge_text.engine.request import GenerationRequest
 from ge_text.engine.sequence import Sequence
 from ge_text.engine.settings import EngineSettings, Scheduling
 
-__all__ = ["enqueue", "service_key"]
+__all__ = ["enqueue", "handicap_s"]
 
 SJF_TOKENS = 1000  # as much as one level of priority
 
 
-def service_key(
-    settings: EngineSettings, arrived: Arrived, number: int, forecast: LengthForecast
-) -> tuple[float, int]:
-    """Return a key of a sequence: smaller is served earlier; `number` is the order of coming."""
-    request = arrived.request
-    handicap_s = 0.0
+def handicap_s(
+    settings: EngineSettings,
+    request: GenerationRequest,
+    max_output: int,
+    forecast: LengthForecast,
+) -> float:
+    """Return the seconds after its coming that a request's key says."""
     if settings.scheduling is Scheduling.PRIORITY:
-        handicap_s = request.parameters.priority * settings.aging_s
-    elif settings.scheduling is Scheduling.SJF:
-        most = request.parameters.max_tokens or forecast.expected(request, arrived.max_output)
-        length = len(request.prompt) + most
-        handicap_s = length * settings.aging_s / SJF_TOKENS
-    return arrived.at_s + handicap_s, number
+        return request.parameters.priority * settings.aging_s
+    if settings.scheduling is Scheduling.SJF:
+        most = request.parameters.max_tokens or forecast.expected(request, max_output)
+        return (len(request.prompt) + most) * settings.aging_s / SJF_TOKENS
+    return 0.0
 
 
 def enqueue(sequences: list[Sequence], sequence: Sequence) -> None:

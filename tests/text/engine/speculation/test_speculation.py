@@ -180,8 +180,8 @@ def test_a_stop_text_within_a_run_ends_the_text():
         return len(seen) == 12
 
     stopped.submit("b", (9, 9), max_tokens=40)
-    (note,) = stopped.engine._intake._notes
-    stopped.engine._intake._notes[0] = type(note)(note.request, sink, note.at_s, note.max_output)
+    ((live, _),) = stopped.engine._live._notes
+    live.sink = sink
     stopped.run()
     assert seen == whole[:12]
 

@@ -1,0 +1,123 @@
+"""Requests come and go by notes for the thread that steps."""
+
+import threading
+
+import pytest
+
+from ge_backend.errors import Cancelled, InvalidRequest, QueueFull
+from ge_text.engine.admission import LengthForecast
+from ge_text.engine.figures import Tally
+from ge_text.engine.live import LiveRequest, LiveRequests
+from ge_text.engine.request import GenerationRequest
+from ge_text.engine.settings import EngineSettings
+
+
+def requests(max_waiting):
+    settings = EngineSettings(max_waiting_requests=max_waiting)
+    return LiveRequests(LengthForecast(), settings, (), Tally())
+
+
+def arrived(name, *, again=False, sink=lambda _update: False):
+    request = GenerationRequest(id=name, prompt=(1,), again=again)
+    return LiveRequest(request, sink, 0.0, 1)
+
+
+def began(changes):
+    return [one.request.id for change in changes for one in change.began]
+
+
+def ended(changes):
+    return [one.request.id for change in changes for one in change.ended]
+
+
+def test_notes_are_taken_once_in_their_order():
+    """A cancellation never overtakes its request."""
+    live, updates = requests(9), []
+    live.submit(arrived("a", sink=updates.append), 0)
+    live.cancel("a")
+    first, second = live.receive(0.0)
+    assert (began([first]), ended([first])) == (["a"], [])
+    assert (began([second]), ended([second])) == ([], ["a"])
+    assert [type(update.error) for update in updates] == [Cancelled]
+    assert live.receive(0.0) == []
+
+
+def test_a_cancellation_of_nobody_leaves_no_note():
+    """Clients may cancel what has ended; that does not pile up."""
+    live = requests(9)
+    live.cancel("a")
+    assert live._notes == live.receive(0.0) == []
+
+
+def test_a_cancellation_is_of_the_request_that_had_the_id():
+    """One that comes under the same id, once that has ended, is not cancelled."""
+    live = requests(9)
+    live.submit(arrived("a"), 0)
+    live.receive(0.0)
+    live.cancel("a")
+    live.cancel("a")
+    (change,) = live.end_all(InvalidRequest("over"), 0.0)
+    assert ended([change]) == ["a"]
+    live.submit(arrived("a"), 0)
+    changes = live.receive(0.0)
+    assert (began(changes), ended(changes)) == (["a"], [])
+
+
+def test_an_id_is_taken_until_its_request_has_ended():
+    """Two live requests cannot be told apart by one id."""
+    live = requests(9)
+    live.submit(arrived("a"), 0)
+    live.receive(0.0)
+    with pytest.raises(InvalidRequest, match="'a' is being served"):
+        live.submit(arrived("a"), 0)
+    live.end_all(InvalidRequest("over"), 0.0)
+    live.submit(arrived("a"), 0)
+    assert len(live) == 1
+
+
+def test_what_has_not_begun_is_not_ended_with_all_others():
+    """It begins with the next step, for which nothing has failed."""
+    live = requests(9)
+    live.submit(arrived("a"), 0)
+    assert live.end_all(InvalidRequest("over"), 0.0) == []
+    assert began(live.receive(0.0)) == ["a"]
+
+
+def test_too_many_waiting_are_refused_at_once():
+    """Those in the queue count as well as those not yet received."""
+    live = requests(3)
+    live.submit(arrived("a"), 1)
+    live.submit(arrived("b"), 1)
+    with pytest.raises(QueueFull, match="3 requests wait"):
+        live.submit(arrived("c"), 1)
+    live.receive(0.0)
+    live.submit(arrived("c"), 1)
+
+
+def test_who_was_taken_on_before_is_not_refused():
+    """An executor dies with texts that run and texts that wait: the next one has to take them all."""
+    live = requests(1)
+    for name in "abc":
+        live.submit(arrived(name, again=True), 0)
+    with pytest.raises(QueueFull, match="3 requests wait"):
+        live.submit(arrived("new"), 0)
+    assert len(live) == 3
+
+
+def test_many_threads_lose_nothing():
+    """Notes of several threads all arrive, each once."""
+    live, taken = requests(10**6), []
+
+    def leave(thread):
+        for number in range(200):
+            live.submit(arrived(f"{thread}-{number}"), 0)
+
+    threads = [threading.Thread(target=leave, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        taken += began(live.receive(0.0))
+    for thread in threads:
+        thread.join()
+    taken += began(live.receive(0.0))
+    assert len(set(taken)) == len(taken) == 800
