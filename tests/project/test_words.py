@@ -18,7 +18,6 @@ TO_REWRITE = (
     "backend/ge/ge_backend/device/machine/",
     "backend/ge/ge_backend/engines/",
     "backend/ge/ge_backend/executor/",
-    "backend/ge/ge_backend/serving/batching/",
 )
 SOURCES = [
     path

@@ -43,7 +43,7 @@ MOST_SPILL_BYTES = 1 << 20
 # The most bytes of tensors that are not staged for a run in this process: what is larger would be
 # mapped anew for each run. Source: mallopt(3), M_MMAP_THRESHOLD.
 MOST_DIRECT_BYTES = 1 << 20
-# Where executors have died over so many requests of a batch, each alone, it is no request's doing:
+# Where executors have died over this many requests of a batch, each alone, the cause is no request:
 # the others are not tried, as each would take an executor's start.
 MOST_KILLERS = 3
 # Sizes without a bucket that get a line in the log, each one once.

@@ -33,7 +33,7 @@ __all__ = ["BatchPlan", "Policy", "RowSpan", "SubBatch", "plan", "run_of"]
 # A plan that uses the device's lanes better may cost this much more in total.
 LANE_SLACK = 1.25
 # Packed rows are cut into more runs as long as they cost no more than this times the fewest, up to
-# so many runs: who is in an earlier run has its answer earlier.
+# this many runs: a request in an earlier run has its answer earlier.
 EARLY_SLACK = 1.05
 MOST_PACKED = 8
 
@@ -225,7 +225,7 @@ def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut
 
 
 def _even(rows: list[_Row], share: float, most_rows: int, most: float) -> list[_Cut]:
-    """Cut into runs of about so many elements, or fewer: none has over `most_rows`.
+    """Cut into runs of about `share` elements, or fewer: none has over `most_rows`.
 
     Nor over `most` elements, unless a row alone has them.
     """

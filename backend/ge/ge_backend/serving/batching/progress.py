@@ -23,7 +23,7 @@ __all__ = ["Progress", "Reply", "RunNote"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunNote:
-    """What is told of a run to those whose rows it had.
+    """What the requests whose rows a run had learn about it.
 
     Attributes:
         bucket: the shape that it ran in, as `8x64`.
@@ -39,7 +39,7 @@ class RunNote:
 
     @classmethod
     def of(cls, sub_batch: SubBatch, requests: Sequence[Request]) -> RunNote:
-        """Return what is told of a run of these requests."""
+        """Return the note of a run of these requests."""
         real = sum(math.prod(requests[span.request].sizes) * span.count for span in sub_batch.spans)
         padding = 0 if sub_batch.mean else math.prod(sub_batch.bucket) - real
         return cls(bucket=label(sub_batch.bucket), rows=sub_batch.rows, padding=padding)
@@ -176,7 +176,7 @@ class Progress:
             yield Reply(request=position, outputs={}, error=error)
 
     def unwanted(self, position: int) -> bool:
-        """Whether nobody waits for a request any more."""
+        """Whether a request has failed, or its client does not wait for it any more."""
         return position in self._failed or self.requests[position].cancelled()
 
     def failed(self, position: int) -> bool:

@@ -18,7 +18,7 @@ NOTHING_ON_DEVICE: Mapping[str, DeviceTensor] = MappingProxyType({})
 
 
 def never() -> bool:
-    """Say that nobody has given up."""
+    """Say that no client has given up."""
     return False
 
 

@@ -43,7 +43,7 @@ class SubBatchShapes:
         inputs: per input that will be given to the graph its padded shape.
         gathered: inputs that are made on the device.
         retained: outputs that stay there.
-        unrequested: outputs that nobody asks for.
+        unrequested: outputs that no request asks for.
         texts: BYTES inputs, already serialised, since only that tells their length.
         outputs: per output its shape where it can be told beforehand.
         nbytes: of the tensors; of an arena those that `stage` will place.
