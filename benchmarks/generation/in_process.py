@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import venv
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -82,7 +82,8 @@ class InProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
+        with suppress(ProcessLookupError):  # it has ended by itself
+            self._process.kill()
         await asyncio.gather(self._process.wait(), self._reading)
         self._log.close()
 

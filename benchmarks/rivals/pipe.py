@@ -31,20 +31,22 @@ class Asked(NamedTuple):
 def asked(busy: Callable[[], bool]) -> Iterator[Asked | None]:
     """Yield each request as it comes, and None where none waits and `busy` says there is work.
 
-    Ends when the input does.
+    Ends when the input does and there is no work left.
     """
     waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(waiting,), daemon=True).start()
     print("ready", file=_OUT, flush=True)
-    while True:
+    ended = False
+    while busy() or not ended:
         try:
             line = waiting.get(block=not busy())
         except queue.Empty:
             yield None
             continue
-        if not line:
-            return
-        yield Asked(*json.loads(line))
+        if line:
+            yield Asked(*json.loads(line))
+        else:
+            ended = True
 
 
 def said(number: int, ids: Sequence[int]) -> None:
