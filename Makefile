@@ -32,7 +32,7 @@ WHEELS := .cache/wheels
 NPU_SOURCES := $(WHEELS)/.torch_npu
 NPU_VERSIONS := 2.7.1 2.8.0 2.9.0 2.10.0 2.11.0 2.12.0 2.13.0 2.14.0
 
-.PHONY: help setup check fix test test-all test-encoders test-server wheels bench bench-quick trust findings demo serve image wheel clean
+.PHONY: help setup check fix test test-all test-encoders test-front test-server wheels bench bench-quick trust findings demo serve image wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-all: $(VENV)/.test $(NPU_SOURCES) ## every test: the long tier builds, inst
 
 test-encoders: $(VENV)/.test ## the backend's tests where text generation, API and tools are not installed
 	GE_ABSENT=ge_text,ge_openai,ge_tools $(RUN) -m pytest -m "not long" tests/backend $(ARGS)
+
+test-front: $(VENV)/.test ## the API's tests where nothing else of ours is installed: those that need more are skipped
+	GE_ABSENT=ge_backend,ge_text,ge_tools $(RUN) -m pytest tests/frontend $(ARGS)
 
 test-server: $(VENV)/.test ## the tests with the real server; without one they fail
 	GE_REQUIRE=server $(RUN) -m pytest tests/server $(ARGS)

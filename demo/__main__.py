@@ -31,8 +31,8 @@ from demo.traffic import Load, send
 from demo.truth import largest_difference, nearest, unpadded
 from ge_backend.errors import GeError
 from ge_backend.tensors import Array
-from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontError, FrontOptions
+from ge_tools.openai import open_front
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 
 CACHES = Path(__file__).resolve().parent.parent / ".cache"
@@ -168,7 +168,7 @@ def _show(outcomes: Sequence[Outcome], console: Console) -> None:
 def _wait(server: TritonServer, models: Path, console: Console) -> None:
     """Leave the server running until ^C, with OpenAI's API in front of it."""
     options = FrontOptions(url=server.grpc, metrics=server.metrics, repositories=(models,), port=0)
-    with OpenAIFront(options) as front:
+    with open_front(options) as front:
         console.print(f"gRPC {server.grpc}  HTTP {server.http}  {server.metrics}")
         console.print(f"OpenAI's API {front.url}/v1, with a page to try it: {front.url}")
         console.print("the server runs until ^C")

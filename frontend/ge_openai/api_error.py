@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CONTEXT_LENGTH_EXCEEDED", "ApiError", "error_of_grpc"]
+__all__ = ["CONTEXT_LENGTH_EXCEEDED", "TOO_LONG", "ApiError", "error_of_grpc"]
 
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 
@@ -21,8 +21,8 @@ _STATUS = {
 _SERVER_ERROR = 500
 # An adapter is asked for as a model; in the words of `AdapterFolder.find`, whose status is another.
 _NO_SUCH_ADAPTER = "; the adapters of this model are "
-# In our words (`CONTEXT_LENGTH`) and in vLLM's.
-_TOO_LONG = "maximum context length is"
+# In our words and in vLLM's, behind "this model's".
+TOO_LONG = "maximum context length is"
 
 
 class ApiError(Exception):
@@ -70,4 +70,4 @@ def _refusal(message: str) -> ApiError:
     """Return what a client learns of a request that the engine refuses."""
     if _NO_SUCH_ADAPTER in message:
         return ApiError(message, status=404, param="model", code="model_not_found")
-    return ApiError(message, code=CONTEXT_LENGTH_EXCEEDED if _TOO_LONG in message else None)
+    return ApiError(message, code=CONTEXT_LENGTH_EXCEEDED if TOO_LONG in message else None)

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from ge_openai.access import check_key
 from ge_openai.answer import TextAnswerWriter, event
 from ge_openai.api_error import ApiError
-from ge_openai.calling import read_calling
+from ge_openai.calling import Calling, read_calling
 from ge_openai.chat_template import Templates
 from ge_openai.connected import ClientGoneError, merged, while_connected
 from ge_openai.embedding_tokens import EmbeddingTokens
@@ -40,7 +40,7 @@ from ge_openai.paths import (
     no_such_path,
 )
 from ge_openai.structure import FREE, Held, format_alone
-from ge_openai.text_body import ReplyForm, read_chat, read_completion
+from ge_openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_openai.text_call import Piece, TextCall
 from ge_openai.triton import TritonConnection
 from ge_openai.vector_endpoints import VectorEndpoints
@@ -90,9 +90,9 @@ class Endpoints:
 
     def __init__(self, options: FrontOptions) -> None:
         self._options = options
-        self._templates = Templates(options.repositories)
+        self._templates = Templates(options.repositories, options.read_tokenizer)
         self._incoming = Incoming(options)
-        tokens = EmbeddingTokens(options.repositories)
+        tokens = EmbeddingTokens(options.repositories, options.read_tokenizer)
         self.of_vectors = VectorEndpoints(self._incoming, tokens, lambda: self._triton)
         self._started = int(time.time())
         self._page = read_page()
@@ -176,13 +176,21 @@ class Endpoints:
         asked = read_chat(await self._incoming.body(request))
         self._incoming.check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
         model, adapter = await self._writer(asked.reply.model)
-        template = self._templates.of(model)
-        prompt = template.render(asked.messages, asked.tools, asked.rendering)
-        calling = read_calling(asked, template)
+        prompt, calling = await asyncio.to_thread(self._prompted, model, asked)
         form = ChatForm(asked.reply.top, calling.reader, several=asked.several)
         wanted = {**asked.sampling, **calling.held.sampling, **calling.sampling}
         calls = self._calls(asked.reply, model, (prompt,), _adapted(wanted, adapter))
         return await self._written(request, asked.reply, form, calls, calling.held)
+
+    def _prompted(self, model: str, asked: ChatBody) -> tuple[str, Calling]:
+        """Return the prompt of a chat, and how its answer may call tools; in a thread: both read.
+
+        Raises:
+            ApiError: the model has no template here, or it refuses the messages.
+        """
+        template = self._templates.of(model)
+        prompt = template.render(asked.messages, asked.tools, asked.rendering)
+        return prompt, read_calling(asked, template)
 
     async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
         """Return the language model that a name means, and the parameters that its adapter needs.
@@ -264,9 +272,11 @@ class Endpoints:
         for model in await self._triton.models():
             listed.append(self._described(model, model.name))
             if model.ability is Ability.TEXT:
+                repositories = self._options.repositories
+                names = await asyncio.to_thread(adapter_names, repositories, model.name)
                 listed += [
                     {**self._described(model, f"{model.name}{ADAPTER}{name}"), "parent": model.name}
-                    for name in adapter_names(self._options.repositories, model.name)
+                    for name in names
                 ]
         return listed
 

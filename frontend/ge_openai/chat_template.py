@@ -22,10 +22,6 @@ import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
 
-from ge_backend.errors import GeError
-from ge_backend.model.config.model_folder import read_folder
-from ge_backend.model.files.model_file import stamp_of
-from ge_backend.model.files.tokenizer_file import TOKENIZER, read_tokenizer, tokenizer_files
 from ge_openai.api_error import ApiError
 from ge_openai.call_forms import CallForm, form_of
 from ge_openai.contents import (
@@ -34,7 +30,14 @@ from ge_openai.contents import (
     up_to_end,
     with_end,
 )
-from ge_openai.folders import find_folder
+from ge_openai.folders import (
+    TOKENIZER,
+    find_folder,
+    read_config,
+    state_of,
+    tokenizer_files,
+    version_folder,
+)
 from ge_openai.messages import (
     Message,
     content_text,
@@ -42,6 +45,7 @@ from ge_openai.messages import (
     with_nine_letter_ids,
     with_objects_as_arguments,
 )
+from ge_openai.options import ReadTokenizer, as_written
 from ge_openai.rendering import Rendering
 
 __all__ = ["AddedTokens", "ChatTemplate", "Templates", "template_files"]
@@ -60,7 +64,7 @@ NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
 def template_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's folder that its chat template is read from."""
     names = (folder / name for name in (CONFIG, SPECIAL, TEMPLATE))
-    files = dict.fromkeys((*names, *tokenizer_files(folder / TOKENIZER)))
+    files = dict.fromkeys((*names, *tokenizer_files(folder)))
     return [path for path in files if path.is_file()] + _others(folder)
 
 
@@ -78,6 +82,7 @@ class ChatTemplate:
     Args:
         folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
             of its own; variants may be files in `additional_chat_templates`.
+        read: reads the tokenizer, for tokens that were added to its vocabulary.
 
     What a content is to the template, a text or parts, is told by what it writes of both when it is
     read.
@@ -89,8 +94,9 @@ class ChatTemplate:
         ApiError: the folder has no template, or none that can be read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, read: ReadTokenizer = as_written) -> None:
         self._folder = folder
+        self._read = read
         self._names: dict[str, str] = {}
         self.calls: CallForm | None = None
         try:
@@ -122,13 +128,13 @@ class ChatTemplate:
         """Tokens that were added to the vocabulary; none where the folder does not say."""
         try:
             file = self._folder / TOKENIZER
-            read = json.loads(read_tokenizer(file).text) if file.is_file() else {}
+            read = json.loads(self._read(file)) if file.is_file() else {}
             found = read.get("added_tokens") or ()
             return AddedTokens(
                 ids={one["content"]: one["id"] for one in found},
                 special=frozenset(one["content"] for one in found if one.get("special")),
             )
-        except (GeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ApiError(f"the model's {TOKENIZER} cannot be read: {error}") from error
 
     def render(
@@ -204,11 +210,15 @@ def _from_the_system(message: Message) -> Message:
 
 
 class Templates:
-    """The chat templates of the models of some repositories, by their version folders as of now."""
+    """The chat templates of the models of some repositories, by their version folders as of now.
 
-    def __init__(self, repositories: Sequence[Path]) -> None:
+    For any thread.
+    """
+
+    def __init__(self, repositories: Sequence[Path], read: ReadTokenizer = as_written) -> None:
         self._repositories = repositories
-        self._read: dict[str, tuple[tuple[Path, str], ChatTemplate]] = {}
+        self._read = read
+        self._known: dict[str, tuple[object, ChatTemplate]] = {}
 
     def of(self, model: str) -> ChatTemplate:
         """Return the template, as it is now, of a model that the server knows.
@@ -217,18 +227,18 @@ class Templates:
             ApiError: its checkpoint is not here, or has no template.
         """
         folder = self._checkpoint(model)
-        state = folder, _stamp(folder)
-        known = self._read.get(model)
+        state = folder, _state(folder)
+        known = self._known.get(model)
         if known is None or known[0] != state:
-            known = self._read[model] = state, ChatTemplate(folder)
+            known = self._known[model] = state, ChatTemplate(folder, self._read)
         return known[1]
 
     def _checkpoint(self, model: str) -> Path:
         try:
             folder = find_folder(self._repositories, model)
             if folder is not None:
-                return read_folder(folder).directory
-        except (GeError, OSError) as error:
+                return version_folder(folder, read_config(folder))
+        except (OSError, ValueError) as error:
             raise ApiError(f"the model's folder cannot be read: {error}") from error
         raise ApiError(
             f"the chat template of {model!r} is not known here, as none of the API's model "
@@ -248,9 +258,9 @@ class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not i
         return jinja2.nodes.Scope(body, lineno=line)
 
 
-def _stamp(checkpoint: Path) -> str:
+def _state(checkpoint: Path) -> object:
     try:
-        return stamp_of(template_files(checkpoint))
+        return state_of(template_files(checkpoint))
     except OSError as error:  # one has just gone
         raise ApiError(f"the model's chat template cannot be read: {error}") from error
 

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ge_backend.engines.preprocess.text import TextTokenizer, open_tokenizer
-from ge_backend.engines.preprocess.tokenizer import TokenizerOptions, read_options
-from ge_backend.errors import CONTEXT_LENGTH, GeError, InvalidRequest
-from ge_backend.model.config.model_folder import ModelFolder, read_document, read_folder
-from ge_backend.model.files.model_file import stamp_of
-from ge_backend.model.files.tokenizer_file import tokenizer_files
-from ge_backend.serving.ensemble.dag import read_dag
-from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
-from ge_openai.folders import find_folder
-from ge_openai.models import Array, ServedModel
+from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, TOO_LONG, ApiError
+from ge_openai.folders import (
+    TOKENIZER,
+    find_folder,
+    read_config,
+    state_of,
+    tokenizer_files,
+    version_folder,
+)
+from ge_openai.models import ServedModel
+from ge_openai.options import ReadTokenizer, as_written
+from ge_openai.tokenizer import TextTokenizer
 
-__all__ = ["EmbeddingTokens", "ModelTokens"]
+__all__ = ["EmbeddingTokens", "ModelTokens", "TokenizerOptions"]
 
 Input = str | tuple[int, ...]
+# This project's, in `config.pbtxt`: of others it is not known how they read a `tokenizer.json`.
+_BACKEND = "ge"
+_OPTION = "tokenizer."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerOptions:
+    """What a model's parameters `tokenizer.…` say beside the file.
+
+    Attributes:
+        max_length: tokens that a text may have, special ones included; 0 is what the file says.
+        overflow: `truncate`, or `error` for a text that is longer.
+        add_special_tokens: whether special tokens are put around a text.
+        strip: whether white space around a text is left out.
+        lower_case: whether a text is put in lower case first.
+    """
+
+    max_length: int = 0
+    overflow: str = "truncate"
+    add_special_tokens: bool = True
+    strip: bool = False
+    lower_case: bool = False
+
+    def prepared(self, text: str) -> str:
+        """Return what the tokenizer is given of a text."""
+        text = text.strip() if self.strip else text
+        return text.lower() if self.lower_case else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +72,12 @@ class ModelTokens:
         """
         try:
             count = len(self._encode(text, special=self.options.add_special_tokens))
-        except InvalidRequest as error:
+        except ValueError as error:
             raise ApiError(f"{where}: {error}", param="input") from error
         if self.most and count > self.most:
             raise ApiError(
-                f"{CONTEXT_LENGTH} {self.most} tokens, special ones included, and {where} has "
-                f"{count}: send a shorter text",
+                f"this model's {TOO_LONG} {self.most} tokens, special ones included, and {where} "
+                f"has {count}: send a shorter text",
                 param="input",
                 code=CONTEXT_LENGTH_EXCEEDED,
             )
@@ -62,8 +90,8 @@ class ModelTokens:
             ApiError: there is none.
         """
         text = self.tokenizer.decode(ids)
-        made = (self._encode(text, special=special) for special in (False, True))
-        if not any(tuple(map(int, each)) == ids for each in made):
+        made = [self._encode(text, special=special) for special in (False, True)]
+        if ids not in made:
             raise ApiError(
                 f"{where} holds tokens that this model's tokenizer makes of no text; send the "
                 "text itself, or tokens of this model",
@@ -71,16 +99,17 @@ class ModelTokens:
             )
         return text
 
-    def _encode(self, text: str, *, special: bool) -> Array:
+    def _encode(self, text: str, *, special: bool) -> tuple[int, ...]:
         return self.tokenizer.encode(self.options.prepared(text), special=special)
 
 
 class EmbeddingTokens:
     """Tokens by model, by the tokenizers in model repositories."""
 
-    def __init__(self, repositories: Sequence[Path]) -> None:
+    def __init__(self, repositories: Sequence[Path], read: ReadTokenizer = as_written) -> None:
         self._repositories = repositories
-        self._read: dict[str, tuple[tuple[Any, ...], ModelTokens]] = {}
+        self._read = read
+        self._known: dict[str, tuple[object, ModelTokens]] = {}
 
     def texts(self, model: ServedModel, inputs: Sequence[Input]) -> tuple[list[str], int]:
         """Return inputs as texts, and how many tokens they have; 0 if the tokenizer is not here.
@@ -103,24 +132,26 @@ class EmbeddingTokens:
             folder = find_folder(self._repositories, model.name)
             if folder is None:
                 return None
-            found = _tokenizer_model(folder, model.input)
-            file = found.directory / "tokenizer.json"
-            return self._opened(model.name, file, found.document) if file.is_file() else None
-        except (GeError, OSError):
+            folder = _tokenizing(folder, model.input)
+            config = read_config(folder)
+            if config.backend != _BACKEND:
+                return None
+            checkpoint = version_folder(folder, config)
+            if not (checkpoint / TOKENIZER).is_file():
+                return None
+            return self._opened(model.name, checkpoint, _options(config))
+        except (OSError, ValueError):
             return None
 
-    def _opened(self, model: str, file: Path, document: Mapping[str, Any]) -> ModelTokens:
-        """Return what the file and the options say, read anew where either is another by now."""
-        given = document.get("parameters", {})
-        options = read_options([(key, each.get("string_value", "")) for key, each in given.items()])
-        state = file, stamp_of(tokenizer_files(file)), options
-        known = self._read.get(model)
+    def _opened(self, model: str, checkpoint: Path, options: TokenizerOptions) -> ModelTokens:
+        """Return what the files and the options say, read anew where either is another by now."""
+        state = checkpoint, state_of(tokenizer_files(checkpoint)), options
+        known = self._known.get(model)
         if known is None or known[0] != state:
-            tokenizer = open_tokenizer(file)
-            truncation = json.loads(file.read_text(encoding="utf-8")).get("truncation") or {}
-            most = options.max_length or truncation.get("max_length", 0)
+            tokenizer = TextTokenizer(self._read(checkpoint / TOKENIZER))
+            most = options.max_length or tokenizer.most
             tokens = ModelTokens(tokenizer=tokenizer, options=options, most=most)
-            known = self._read[model] = state, tokens
+            known = self._known[model] = state, tokens
         return known[1]
 
 
@@ -134,13 +165,27 @@ def _decoded(tokens: ModelTokens | None, ids: tuple[int, ...], where: str) -> st
     return tokens.text(ids, where)
 
 
-def _tokenizer_model(folder: Path, text: str) -> ModelFolder:
-    """Return the model that takes the text: the ensemble's step, the fused one's, or itself."""
-    document = read_document(folder)
-    fused = document.get("parameters", {}).get("fuse")
-    if fused:
-        document = read_document(folder.parent / fused["string_value"])
-    if "ensemble_scheduling" in document:
-        takers = [step for step in read_dag(document).steps if text in step.inputs.values()]
-        folder = folder.parent / takers[0].model if takers else folder
-    return read_folder(folder)
+def _tokenizing(folder: Path, text: str) -> Path:
+    """Return the folder of what takes the text: the ensemble's step, the fused one's, or itself."""
+    config = read_config(folder)
+    if "fuse" in config.parameters:
+        config = read_config(folder.parent / config.parameters["fuse"].string_value)
+    steps = config.ensemble_scheduling.step
+    takers = [step.model_name for step in steps if text in step.input_map.values()]
+    return folder.parent / takers[0] if takers else folder
+
+
+def _options(config: Any) -> TokenizerOptions:
+    """Return the options of a model that is served, which has none that are wrong."""
+    given = {
+        key.removeprefix(_OPTION): value.string_value.strip()
+        for key, value in config.parameters.items()
+        if key.startswith(_OPTION)
+    }
+    return TokenizerOptions(
+        max_length=int(given.get("max_length", "0")),
+        overflow=given.get("overflow", "truncate"),
+        add_special_tokens=given.get("add_special_tokens") != "false",
+        strip=given.get("strip") == "true",
+        lower_case=given.get("lower_case") == "true",
+    )

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FrontError", "FrontOptions", "read_keys"]
+__all__ = ["FrontError", "FrontOptions", "ReadTokenizer", "as_written", "read_keys"]
+
+# Returns the text of a `tokenizer.json`, with what files beside it add to it; raises OSError or
+# ValueError.
+ReadTokenizer = Callable[[Path], str]
+
+
+def as_written(file: Path) -> str:
+    """Return the text of a `tokenizer.json` alone; see `ReadTokenizer`."""
+    return file.read_text(encoding="utf-8")
 
 
 class FrontError(Exception):
@@ -26,6 +36,7 @@ class FrontOptions:
         max_body_bytes: of a request.
         max_prompt_bytes: of a text, a chat's after its template.
         exit_timeout_s: how long answers may still take at the end.
+        read_tokenizer: reads the tokenizers of models in `repositories`.
     """
 
     url: str
@@ -37,6 +48,7 @@ class FrontOptions:
     max_body_bytes: int = 8 << 20
     max_prompt_bytes: int = 1 << 20
     exit_timeout_s: int = 10
+    read_tokenizer: ReadTokenizer = as_written
 
 
 def read_keys(file: Path | None) -> tuple[str, ...]:

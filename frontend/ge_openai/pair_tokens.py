@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ge_backend.errors import CONTEXT_LENGTH, InvalidRequest
-from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, ApiError
+from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, TOO_LONG, ApiError
 from ge_openai.embedding_tokens import ModelTokens
 from ge_openai.rank_body import Pairs
 
@@ -24,7 +23,7 @@ def fitted(tokens: ModelTokens | None, pairs: Pairs) -> tuple[tuple[str, ...], i
         return pairs.documents, 0
     try:
         return _fitted(tokens, pairs)
-    except InvalidRequest as error:
+    except ValueError as error:
         raise ApiError(str(error), param=pairs.names[1]) from error
 
 
@@ -53,7 +52,7 @@ def _fitted(tokens: ModelTokens, pairs: Pairs) -> tuple[tuple[str, ...], int]:
         count = around + room
         if tokens.most and count > tokens.most and refused:
             raise ApiError(
-                f"{CONTEXT_LENGTH} {tokens.most} tokens, special ones included, and "
+                f"this model's {TOO_LONG} {tokens.most} tokens, special ones included, and "
                 f"{pairs.names[0]} and {pairs.names[1]}[{place}] have {count}: send a shorter text",
                 param=pairs.names[1],
                 code=CONTEXT_LENGTH_EXCEEDED,

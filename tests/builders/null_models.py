@@ -5,11 +5,11 @@ import gc
 import json
 import os
 import socket
-import time
 from pathlib import Path
 
 import numpy as np
 
+from builders.waiting import comes_true  # noqa: F401 - many tests find it here
 from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.executor_connection import ExecutorConnection
@@ -66,14 +66,6 @@ def _descriptors():
         with contextlib.suppress(FileNotFoundError):  # the one by which the folder was listed
             links.append(str(entry.readlink()))
     return links
-
-
-def comes_true(condition, seconds=30.0):
-    """Return whether the condition holds within that time; it is not asked again once it has."""
-    end = time.monotonic() + seconds
-    while not (held := condition()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return held
 
 
 def address_in(

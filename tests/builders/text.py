@@ -1,6 +1,14 @@
 """Small tokenizers for tests, made by code."""
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "##s", "é")
@@ -36,4 +44,42 @@ def write_tokenizer(path, **options):
     """Write `build_tokenizer(**options)`; return it."""
     tokenizer = build_tokenizer(**options)
     tokenizer.save(str(path))
+    return tokenizer
+
+
+TEXT = "A naïve café, 你好 and 😀 👩‍👩‍👧 again: naïve 你好!\nTabs\tand  spaces, e\u0301 too."
+BYTE_SPECIAL = ["<s>", "</s>", "<unk>"]
+
+
+def byte_level():
+    """Like GPT-2's, Llama 3's, Qwen's: every byte has its token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=BYTE_SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator([TEXT], trainer)
+    return tokenizer
+
+
+def byte_fallback():
+    """Like Llama 2's and Gemma's: words with their space, unknown characters as bytes."""
+    words = ["▁A", "▁na", "ï", "ve", "▁café", "▁", "a", "n", "d", "▁and", ",", "!", "t", "o"]
+    tokens = [*BYTE_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    vocabulary = [(token, -float(index)) for index, token in enumerate(tokens)]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=2, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [
+            decoders.Replace("▁", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    tokenizer.add_special_tokens(BYTE_SPECIAL)
     return tokenizer

@@ -5,12 +5,8 @@ import json
 import pytest
 from starlette.responses import JSONResponse
 
-from ge_backend.errors import InvalidRequest
 from ge_openai.api_error import ApiError, error_of_grpc
 from ge_openai.text_body import read_completion
-from ge_text.engine.parameters import Parameters
-from ge_text.engine.request import GenerationRequest, Limits
-from ge_text.models.adapter_folder import AdapterFolder
 
 # What tells that a larger model might do. Source: litellm 1.110.2,
 # `litellm_core_utils/exception_mapping_utils.py`; langchain-openai 1.7.4, `chat_models/base.py`.
@@ -54,8 +50,9 @@ def test_a_status_of_grpc_is_one_of_http(status, number):
 
 def test_an_adapter_that_is_not_there_is_a_model_that_is_not(tmp_path):
     """It is asked for as one; the engine's words, which name those that are, reach the client."""
-    with pytest.raises(InvalidRequest) as caught:
-        AdapterFolder(tmp_path, (), "FP32").find("clerk")
+    adapters = pytest.importorskip("ge_text.models.adapter_folder")
+    with pytest.raises(pytest.importorskip("ge_backend.errors").InvalidRequest) as caught:
+        adapters.AdapterFolder(tmp_path, (), "FP32").find("clerk")
     error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
     assert (error.status, error.param, error.code) == (404, "model", "model_not_found")
     assert "'clerk'" in str(error)
@@ -65,9 +62,11 @@ def test_an_adapter_that_is_not_there_is_a_model_that_is_not(tmp_path):
 @pytest.mark.parametrize("cache_tokens", [4, 100])
 def test_what_the_model_cannot_hold_has_openais_code(max_tokens, cache_tokens):
     """Prompt and output together, be it for the model's positions or for the cache."""
-    limits = Limits(vocabulary=9, max_positions=8, cache_tokens=cache_tokens)
-    asked = GenerationRequest(id="1", prompt=(1,) * 8, parameters=Parameters(max_tokens=max_tokens))
-    with pytest.raises(InvalidRequest) as caught:
+    request = pytest.importorskip("ge_text.engine.request")
+    asks = pytest.importorskip("ge_text.engine.parameters").Parameters(max_tokens=max_tokens)
+    limits = request.Limits(vocabulary=9, max_positions=8, cache_tokens=cache_tokens)
+    asked = request.GenerationRequest(id="1", prompt=(1,) * 8, parameters=asks)
+    with pytest.raises(pytest.importorskip("ge_backend.errors").InvalidRequest) as caught:
         limits.output_tokens(asked)
     error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))
     assert (error.status, error.code) == (400, "context_length_exceeded")

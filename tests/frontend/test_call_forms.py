@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from builders.guides import Structure, StructureKind, open_guides
 from builders.writer import write_tokenizer
 from ge_openai.call_forms import LISTED, call_rules, form_of
 from ge_openai.call_json import ToolCall
 from ge_openai.tool_calls import BareCalls, TaggedCalls, TrailingCalls
-from ge_text.models.guide import open_guides
-from ge_text.models.structure import Structure, StructureKind
 
 LLAMA = 'Respond in the format {"name": function name, "parameters": dictionary of'
 TEMPLATES = {

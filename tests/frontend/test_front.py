@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from builders.null_models import comes_true
+from builders.waiting import comes_true
 from ge_openai import front as front_module
 from ge_openai import triton
 from ge_openai.front import OpenAIFront

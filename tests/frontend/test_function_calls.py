@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from builders.guides import Structure, StructureKind, open_guides
 from builders.writer import write_tokenizer
 from ge_openai.call_forms import form_of
 from ge_openai.schemas import tool_schemas
 from ge_openai.structure import call_or_format
-from ge_text.models.guide import open_guides
-from ge_text.models.structure import Structure, StructureKind
 
 FORM = form_of("<tool_call>\n<function=name>")
 NODE = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}

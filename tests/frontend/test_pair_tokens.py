@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from builders.text import write_tokenizer
-from ge_backend.engines.preprocess.text import open_tokenizer
-from ge_backend.engines.preprocess.tokenizer import TokenizerOptions
 from ge_openai.api_error import ApiError
-from ge_openai.embedding_tokens import ModelTokens
+from ge_openai.embedding_tokens import ModelTokens, TokenizerOptions
+from ge_openai.options import as_written
 from ge_openai.pair_tokens import fitted
 from ge_openai.rank_body import Cut, Pairs
+from ge_openai.tokenizer import TextTokenizer
 
 PAIRS = Pairs(
     model="m",
@@ -26,15 +26,15 @@ PAIRS = Pairs(
 def tokens(tmp_path):
     """Of pairs of at most 9 tokens; three of them are special."""
     write_tokenizer(tmp_path / "tokenizer.json")
-    tokenizer = open_tokenizer(tmp_path / "tokenizer.json")
-    return ModelTokens(tokenizer=tokenizer, options=TokenizerOptions(pairs=True), most=9)
+    tokenizer = TextTokenizer(as_written(tmp_path / "tokenizer.json"))
+    return ModelTokens(tokenizer=tokenizer, options=TokenizerOptions(), most=9)
 
 
 def test_tokens_are_those_that_the_model_reads(tokens):
     """Special ones included; what its tokenizer cuts off is not counted."""
     assert fitted(tokens, PAIRS) == (PAIRS.documents, 7 + 9)
     assert fitted(replace(tokens, most=0), PAIRS) == (PAIRS.documents, 7 + 11)
-    bare = TokenizerOptions(pairs=True, add_special_tokens=False)
+    bare = TokenizerOptions(add_special_tokens=False)
     assert fitted(replace(tokens, options=bare), PAIRS)[1] == 4 + 8
 
 
@@ -64,7 +64,7 @@ def test_a_query_that_leaves_no_room_is_refused(tokens):
 
 def test_a_pair_that_must_not_be_cut_is_refused(tokens):
     """By the request, or by the model's own configuration."""
-    strict = replace(tokens, options=TokenizerOptions(pairs=True, overflow="error"))
+    strict = replace(tokens, options=TokenizerOptions(overflow="error"))
     for known, cut in ((tokens, Cut(never=True)), (strict, Cut())):
         with pytest.raises(ApiError, match=r"length is 9 tokens.*documents\[1\] have 11") as caught:
             fitted(known, replace(PAIRS, cut=cut))

@@ -16,12 +16,11 @@ from typing import Annotated, Any, Literal, Optional, Union
 import pydantic
 import pytest
 
+from builders.guides import open_guides, parse_parameters
 from builders.writer import VOCABULARY, write_tokenizer
 from ge_openai.call_forms import LISTED
 from ge_openai.schemas import Schema, read_response_format
 from ge_openai.structure import call_or_format, format_alone
-from ge_text.engine.parameters import parse_parameters
-from ge_text.models.guide import open_guides
 
 
 class Colour(enum.Enum):

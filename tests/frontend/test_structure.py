@@ -2,8 +2,8 @@
 
 import pytest
 
+from builders.guides import InvalidRequest, open_guides, parse_parameters
 from builders.writer import VOCABULARY, write_tokenizer
-from ge_backend.errors import InvalidRequest
 from ge_openai.api_error import ApiError
 from ge_openai.call_forms import LISTED, form_of
 from ge_openai.schemas import Schema
@@ -15,8 +15,6 @@ from ge_openai.structure import (
     format_alone,
     named_call,
 )
-from ge_text.engine.parameters import parse_parameters
-from ge_text.models.guide import open_guides
 
 TOOLS = [
     {"function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}},

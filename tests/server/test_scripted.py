@@ -6,8 +6,8 @@ import openai
 import pytest
 
 from builders.scripted import write_scripted
-from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
+from ge_tools.openai import open_front
 
 TAGGED = """\
 {% if tools %}Call by <tool_call>{"name": NAME, "arguments": ARGUMENTS}</tool_call>: {{ tools | tojson }}
@@ -53,7 +53,7 @@ def client(triton_server, tmp_path_factory):
     server = triton_server(repository)
     options = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
     with (
-        OpenAIFront(options) as front,
+        open_front(options) as front,
         openai.OpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client

@@ -1,3 +1,4 @@
+import json
 import socket
 import sys
 from typing import ClassVar
@@ -5,6 +6,8 @@ from typing import ClassVar
 import pytest
 
 from ge_backend.errors import ConfigError
+from ge_openai import front
+from ge_openai.chat_template import ChatTemplate
 from ge_openai.options import FrontOptions
 from ge_tools import openai, serve
 from ge_tools.main import build_parser, main
@@ -61,6 +64,24 @@ def test_whatever_grpc_connects_to_may_be_the_server(fronts, url):
     """A port says of a host that it is meant, and a scheme of gRPC's the rest."""
     assert main(["openai", "--url", url]) == 0
     assert [options.url for options in fronts] == [url]
+
+
+def test_tokenizers_are_read_as_the_backend_does(monkeypatch, tmp_path):
+    """With the tokens that the files beside them name; what is wrong with those is told."""
+    opened: ClassVar = []
+    monkeypatch.setattr(front, "OpenAIFront", opened.append)
+    openai.open_front(FrontOptions(url=""))
+    beside = {"chat_template": "x", "added_tokens_decoder": {"2": {"content": "<a>"}}}
+    vocabulary = {"model": {"vocab": {"a": 0, "b": 1}}, "added_tokens": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "config.json").write_text('{"vocab_size": 3}')
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
+    read = opened[0].read_tokenizer
+    assert ChatTemplate(tmp_path, read).tokens.ids == {"<a>": 2}
+    assert ChatTemplate(tmp_path).tokens.ids == {}
+    (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": 7}')
+    with pytest.raises(ValueError, match="added_tokens_decoder has to be an object"):
+        read(tmp_path / "tokenizer.json")
 
 
 def test_an_interrupt_is_its_ordinary_end(fronts, monkeypatch):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ge_backend.errors import ConfigError, DeviceUnavailable
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError
 from ge_backend.model.config.sizes import parse_bytes
+from ge_backend.model.files.tokenizer_file import read_tokenizer
 from ge_openai.options import FrontOptions, read_keys
 
 __all__ = ["add_front_options", "open_front", "read_front_options", "register"]
@@ -127,7 +129,9 @@ def _limit(text: str, name: str) -> int:
 
 
 def open_front(options: FrontOptions) -> Any:
-    """Return the API's server with its port taken, see `openai.front.OpenAIFront`.
+    """Return the API's server with its port taken, see `ge_openai.front.OpenAIFront`.
+
+    It reads tokenizers as the backend does.
 
     Raises:
         DeviceUnavailable: a library is missing.
@@ -140,4 +144,12 @@ def open_front(options: FrontOptions) -> Any:
             "OpenAI's API is served with starlette, uvicorn, jinja2, tokenizers and tritonclient "
             f"({error}); pip install 'triton-ge-backend[openai]'"
         ) from error
-    return OpenAIFront(options)
+    return OpenAIFront(replace(options, read_tokenizer=_written))
+
+
+def _written(file: Path) -> str:
+    """Return a tokenizer with the tokens that the files beside it name; see `ReadTokenizer`."""
+    try:
+        return read_tokenizer(file).text
+    except ModelError as error:
+        raise ValueError(str(error)) from error

@@ -9,52 +9,15 @@ from tokenizers import (
     Tokenizer,
     decoders,
     models,
-    normalizers,
     pre_tokenizers,
     processors,
     trainers,
 )
 
 from builders.null_models import comes_true
+from builders.text import BYTE_SPECIAL, TEXT, byte_fallback, byte_level
 from ge_backend.engines.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, ModelError
-
-TEXT = "A naïve café, 你好 and 😀 👩‍👩‍👧 again: naïve 你好!\nTabs\tand  spaces, e\u0301 too."
-SPECIAL = ["<s>", "</s>", "<unk>"]
-
-
-def byte_level():
-    """Like GPT-2's, Llama 3's, Qwen's: every byte has its token."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator([TEXT], trainer)
-    return tokenizer
-
-
-def byte_fallback():
-    """Like Llama 2's and Gemma's: words with their space, unknown characters as bytes."""
-    words = ["▁A", "▁na", "ï", "ve", "▁café", "▁", "a", "n", "d", "▁and", ",", "!", "t", "o"]
-    tokens = [*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *words]
-    vocabulary = [(token, -float(index)) for index, token in enumerate(tokens)]
-    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=2, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    tokenizer.add_special_tokens(SPECIAL)
-    return tokenizer
 
 
 @pytest.fixture(scope="module", params=[byte_level, byte_fallback])
@@ -110,10 +73,10 @@ def test_the_end_gives_out_whole_characters(tokenizer, known):
 def test_special_tokens_are_text_only_where_they_are_asked_for(tokenizer):
     """As a call's tags are; whatever they stand behind."""
     a, d = tokenizer.encode("na").tolist(), tokenizer.encode("nd").tolist()
-    special = tokenizer.encode(SPECIAL[0], special=False).tolist()
+    special = tokenizer.encode(BYTE_SPECIAL[0], special=False).tolist()
     assert len(special) == 1
     for known in ((), a):
-        for wanted, name in ((False, ""), (True, SPECIAL[0])):
+        for wanted, name in ((False, ""), (True, BYTE_SPECIAL[0])):
             stream = tokenizer.stream(known, special=wanted)
             text = "".join(map(stream.step, [*special, *d, *special])) + stream.rest()
             assert text.replace(" ", "") == f"{name}nd{name}"
@@ -243,20 +206,6 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(ModelError, match=r"tokenizer\.json: not a tokenizer"):
         open_tokenizer(path)
-
-
-def test_the_beginning_of_a_text_has_as_many_tokens_as_there_is_room_for(tokenizer):
-    """Whole characters of it; all of a text that is short enough, and nothing for none."""
-    (whole,) = tokenizer.lengths([TEXT])
-    assert whole == len(tokenizer.encode(TEXT, special=False))
-    assert tokenizer.beginning(TEXT, whole) == TEXT
-    assert tokenizer.beginning(TEXT, 0) == ""
-    begun = [tokenizer.beginning(TEXT, most) for most in range(1, whole)]
-    for most, text in enumerate(begun, 1):
-        assert TEXT.startswith(text)
-        assert tokenizer.lengths([text])[0] <= most
-    assert len(set(begun)) > whole // 4
-    assert [len(text) for text in begun] == sorted(len(text) for text in begun)
 
 
 @pytest.mark.parametrize("make", [byte_level, byte_fallback])

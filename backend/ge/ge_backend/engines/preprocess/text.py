@@ -59,33 +59,6 @@ class TextTokenizer:
         (encoding,) = _tried(self._tokenizer.encode_batch_fast, [text], special=special)
         return np.array(encoding.ids, np.int64)
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Return how many tokens each text has, without special ones.
-
-        Raises:
-            InvalidRequest: as `encode`.
-        """
-        found = _tried(self._tokenizer.encode_batch_fast, list(texts), special=False)
-        return [len(encoding.ids) for encoding in found]
-
-    def around(self, *, pair: bool) -> int:
-        """Return how many special tokens are put around a text, or around a pair of them."""
-        return int(self._tokenizer.num_special_tokens_to_add(is_pair=pair))
-
-    def beginning(self, text: str, most: int) -> str:
-        """Return as much of a text as has so many tokens, without special ones; whole characters.
-
-        Raises:
-            InvalidRequest: as `encode`.
-        """
-        (encoding,) = _tried(self._tokenizer.encode_batch, [text], special=False)
-        for last in range(min(most, len(encoding.ids)), 0, -1):
-            begun = text[: encoding.offsets[last - 1][1]]
-            # A half of a word, or of a character, may have more tokens alone.
-            if self.lengths([begun])[0] <= most:
-                return begun
-        return ""
-
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without special tokens."""
         return str(self._tokenizer.decode([int(token) for token in ids]))
