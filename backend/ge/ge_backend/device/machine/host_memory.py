@@ -18,10 +18,11 @@ from ge_backend.tensors import Array
 
 __all__ = ["check_room", "give_back_freed", "host_memory", "read_memory", "small_page_zeros"]
 
-# What is smaller is not worth asking the system for.
+# It is not worth asking the system for less.
 SMALL_BYTES = 64 << 20
-# A control group's files: its limit, what it uses, and the part of that, in its `memory.stat`, that
-# are files which nobody has used for a while. "max" is no limit, and in version 1 a huge number.
+# A control group's files: its limit, the memory that it uses, and the name in its `memory.stat` of
+# the part of that which is pages of files that have not been used for a while. No limit is "max",
+# or a huge number in version 1.
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 

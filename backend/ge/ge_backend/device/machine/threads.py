@@ -26,15 +26,15 @@ __all__ = ["Cores", "ThreadChoice", "num_elements"]
 
 log = logging.getLogger(__name__)
 
-# At half load, requests that come at random leave no such gap once in a thousand; one that waits
-# for each answer before it asks again leaves nothing else.
+# At half load, requests that come at random leave no such gap once in a thousand; a client that
+# waits for each answer before it asks again leaves nothing else.
 LONELY_S = 0.1
 # A run on all cores takes them from the client and the server on the same machine, so a small
 # gain is none.
 LEAST_GAIN = 1.1
-# The last runs of each kind of which the shortest counts.
+# How many of the last runs of each kind are remembered; the shortest of them counts.
 REMEMBERED = 16
-# A trial is so many runs in a row of the kind that lost. The first of them finds the other kind's
+# How many runs in a row a trial of the kind that lost has. The first of them finds the other kind's
 # weights in the cache and does not count.
 TRIAL = 3
 # Runs of a size between two trials: doubled with each that changes nothing, up to the larger.
@@ -138,7 +138,7 @@ class ThreadChoice(Generic[_Session]):
 
     @contextmanager
     def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
-        """Yield what a run of so many input elements runs on, and see how long that takes."""
+        """Yield the session for a run of `elements` input elements, and time the run."""
         if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
@@ -150,7 +150,7 @@ class ThreadChoice(Generic[_Session]):
             size.take((time.perf_counter() - started) / max(1, elements), wide=use_wide)
 
     def close(self) -> None:
-        """Let go of both sessions; one that is being opened is waited for."""
+        """Free both sessions, after waiting for one that is being opened."""
         with self._lock:
             self._open_wide = None
             opening = self._opening

@@ -135,7 +135,7 @@ class ExecutorConnection:
         return bool(poll.poll(0))
 
     def shut(self) -> None:
-        """Wake whoever waits for a message: nothing comes any more."""
+        """Wake the threads that wait for a message: nothing comes any more."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
 

@@ -108,9 +108,9 @@ class InFlight:
         return True
 
     def cancel(self, index: int) -> bool:
-        """Ask that a run in flight is dropped if it has not begun; its outcome comes as ever.
+        """Ask that a run in flight is dropped if it has not begun; `receive` returns its outcome.
 
-        False when there is no room for the question; it can be asked again.
+        False when the connection has no room for the message; the caller can try again.
         """
         number = next(number for number, (other, _) in self._runs.items() if other == index)
         message = messages.Cancel(id=self._connection.next_id(), run=number)

@@ -23,7 +23,7 @@ class KeptCopy(Protocol):
         """Holds the copy as their own folder does."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Give the copy up."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class ServedFiles:
         return self.copy.folder
 
     def close(self) -> None:
-        """Let go of the copy."""
+        """Give the copy up, if there is one."""
         copy, self.copy = self.copy, None
         if copy is not None:
             copy.close()

@@ -332,7 +332,10 @@ class Session:
             self._on_states_lost()
 
     def close(self) -> None:
-        """Leave the executor, which frees the graph if nobody else holds it; again does nothing."""
+        """Leave the executor, which frees the graph unless another stub holds it.
+
+        A second call does nothing.
+        """
         self._drop()
         self.arena.close()
         self.served.close()

@@ -1,7 +1,7 @@
-"""A stub's end of a service that answers when it likes: a thread takes what it posts.
+"""A stub's end of a service that answers at any time: one thread takes what the service posts.
 
-Another one posts what the way to the service has no room for at once: whoever asks for something
-waits for nobody, also where the executor takes nothing for a while.
+A second thread sends what the connection to the service has no room for at once. So posting never
+waits, even where the executor reads nothing for a while.
 """
 
 from __future__ import annotations

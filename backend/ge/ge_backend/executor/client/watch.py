@@ -1,12 +1,12 @@
 """A stub's eye on its executor: one that hangs is ended, so that all who wait for it go on.
 
-Whoever waits for a dead executor finds out at once, because its connections break; for one that is
-stopped, or waits for itself, they would wait for ever. It beats several times a second, whatever
-runs take, and once a second while it is idle, which its page says. One that does not is hung if it
-is stopped, or if it uses no processor either: a library
-that loads a large model may keep every Python thread from running for a while. One that starts
-does not beat yet: the same is asked of it, with more patience. Time in which this process did not
-run itself does not count: a container that is paused stops both.
+A thread that waits for a dead executor finds out at once, because its connections break; for one
+that is stopped or deadlocked it would wait for ever. An executor beats several times a second,
+however long runs take, and once a second while it is idle, which its page says. One that does not
+beat is hung if it is stopped, or if it uses no processor time either: a library that loads a large
+model may keep every Python thread from running for a while. An executor that starts does not beat
+yet: it is judged likewise, but may be idle for longer. Time in which this process did not run
+itself does not count: a container that is paused stops both.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 PERIOD_S = 0.25
 # At most, where the executor is idle and says that it will not beat for a while.
 LONGEST_S = 1.5
-# Between two looks, at most so much time counts.
+# The most time that counts between two looks.
 MOST_COUNTED_NS = 500_000_000
 # One that beats is well, and proc(5) is not read: that would be most of what an idle stub does.
 QUIET_S = 0.5
@@ -168,10 +168,11 @@ class _Process:
             os.close(self._descriptor)
 
     def look(self) -> str | None:
-        """Return its state; None once it has ended, "?" where nobody can tell, out of descriptors.
+        """Return its state; None once it has ended, "?" where no descriptor is free to read it.
 
         Source: /proc/pid/stat: after the name in brackets come state (3) … majflt (12), cmajflt,
-        utime (14), stime (15). The first is pages that it had to wait for, as code on a cold disk.
+        utime (14), stime (15). `majflt` counts the pages that it had to wait for, such as code on
+        a cold disk.
         """
         try:
             text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")

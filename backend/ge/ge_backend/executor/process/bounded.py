@@ -1,4 +1,4 @@
-"""What others wait for, and nobody else may end: taking too long ends this process."""
+"""A time limit for work that other processes wait for and cannot end: at it, this process ends."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["bounded"]
 
 @contextlib.contextmanager
 def bounded(seconds: float = SILENT_S) -> Iterator[None]:
-    """End this process if the block takes longer; what each thread did then is in its output.
+    """End this process if the block takes longer; each thread's traceback is then in its output.
 
-    For what holds an address's lock: who started this process ends it sooner, but may have been
-    killed. No thread of Python's does it, which a library could keep from running. There is one
-    such block at a time.
+    For a block that holds an address's lock: the process that started this one ends it sooner, but
+    may have been killed. It is not done by a Python thread, which a library could keep from
+    running. There is one such block at a time.
     """
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:

@@ -1,6 +1,7 @@
 """How often a model was loaded anew because a stub had died, noted in the folder of the sockets.
 
-Who loads it anew watches the server and cannot publish metrics; the model's own stubs do it.
+The process that loads it anew watches the server from outside and cannot publish metrics; the
+model's own stubs publish the count.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def note_heal(runtime_dir: Path, model: str) -> int:
 
 
 def times_healed(runtime_dir: Path, model: str) -> int:
-    """Return how often it was, by this server; 0 where nobody watches it."""
+    """Return how often this server loaded the model anew; 0 where no process watches the server."""
     try:
         return _path(runtime_dir, model).stat().st_size
     except OSError:

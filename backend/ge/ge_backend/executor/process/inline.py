@@ -99,7 +99,7 @@ class _Guests:
 class _InlineConnection(ExecutorConnection):
     """A connection whose sender also does the executor's part.
 
-    So it must not be sent anything while answers wait that nobody else takes: there might be no
+    So nothing may be sent on it while answers wait that no other thread reads: there might be no
     room for one more.
     """
 
@@ -155,7 +155,7 @@ def _retire(executor: Executor) -> None:
 
 
 def _end_hung() -> None:
-    """End this process: nothing less ends a call into an engine, nor whoever waits for it."""
+    """End this process: nothing less ends a call into an engine and the threads waiting for it."""
     log.critical(
         "the executor is inline and ends with this process: its model's requests fail until the "
         "model is loaded again, as `ge-backend serve` does by itself"

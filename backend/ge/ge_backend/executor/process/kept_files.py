@@ -1,9 +1,9 @@
 """The files of a model as they were when it was loaded, for the executor that comes after a crash.
 
-They lie in a folder beside the executors' sockets, one for all stubs that serve the same files;
-whoever holds it has a shared lock on it, which the kernel releases however its holder ends. The
-last one to let go removes it; when the server has ended, its executor does. What is left where all
-of them were killed, the next server removes.
+They lie in a folder beside the executors' sockets, one for all stubs that serve the same files.
+Each of these stubs has a shared lock on the folder, which the kernel releases however the stub
+ends. The last stub to release its lock removes the folder; when the server has ended, its executor
+does. What is left where all of them were killed, the next server removes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class KeptFiles:
         return cls(folder=folder, lock=lock)
 
     def close(self) -> None:
-        """Let go of the copy; the last one to do so removes it."""
+        """Release the copy; its last holder removes it."""
         with address_lock(self.folder):
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,13 +100,13 @@ class KeptFiles:
 
 
 def _remove_abandoned(root: Path) -> None:
-    """Remove what other servers have kept, in whose place nobody lives who holds it.
+    """Remove the files that servers which have ended kept, except where a process holds them.
 
     Args:
         root: of a server that begins; the others' are beside it, or in a run folder beside its own.
     """
     _, *server = root.name.split("-")
-    if len(server) == 1:  # without /proc nobody's end can be seen
+    if len(server) == 1:  # without /proc it cannot be seen whether a server has ended
         return
     runs = {root.parent, *root.parent.parent.glob(f"ge-backend-{os.getuid()}-*")}
     for other in [other for run in runs for other in run.glob(f"kept-*-{server[1]}")]:

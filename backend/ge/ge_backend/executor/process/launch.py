@@ -1,4 +1,4 @@
-"""Reaching a device's executor: connect to it, or start it first if nobody has."""
+"""Reaching a device's executor: connect to it, after starting it if it does not run."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def _start_or_clean(address: ExecutorAddress, lock: int) -> None:
 def _start(address: ExecutorAddress, lock: int) -> None:
     """Start the executor and wait for its report.
 
-    It inherits the lock and keeps it until it listens, so that nobody starts a second one if this
-    process dies meanwhile.
+    It inherits the lock and keeps it until it listens, so that no second executor is started if
+    this process dies meanwhile.
     """
     if not still_runs(address.owner_pid):
         raise DeviceUnavailable(
@@ -99,7 +99,7 @@ def _start(address: ExecutorAddress, lock: int) -> None:
         report: dict[str, str] = json.loads(text)
     except ValueError as error:  # it ended before or while it wrote, or was ended because it hung
         raise _stillborn(address, -1 if process is None else process.wait()) from error
-    if process is not None:  # a spare is reaped by whoever started it
+    if process is not None:  # a spare is reaped by the process that started it
         threading.Thread(target=reap, args=(process, address), name="reap", daemon=True).start()
     if report:
         raise error_from_name(report["error"], report["message"])

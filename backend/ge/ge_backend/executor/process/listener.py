@@ -30,7 +30,8 @@ class Listener:
         self._address = address
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._bound: os.stat_result | None = None
-        # Between a socket in the folder and knowing that it is ours, nobody may abandon it.
+        # No thread may abandon the socket between `bind`, which makes its file, and the `stat` by
+        # which that is known to be ours.
         self._opening = threading.RLock()
         self.retiring = False
 
@@ -43,10 +44,10 @@ class Listener:
             self.sock.listen(BACKLOG)
 
     def serve(self, executor: Executor) -> None:
-        """Serve until nobody needs the executor; close it and remove what is in the file system.
+        """Serve until the executor is no longer needed, then close it and remove its files.
 
         It leaves only when no connection waits, and holds the lock until the device is given
-        back, so that the next executor finds it free.
+        back, so that the next executor finds the device free.
         """
         while not self.retiring:
             executor.serve(self.sock)
@@ -64,12 +65,12 @@ class Listener:
                     remove_lock(self._address)
 
     def close(self) -> None:
-        """Listen no more; the lock is somebody else's to give back."""
+        """Stop listening; the lock is not given back here."""
         self._remove_socket()
         self.sock.close()
 
     def abandon(self) -> None:
-        """Remove at once what nobody else is using, without waiting for anything."""
+        """Remove the socket, and the lock unless another process holds it, without waiting."""
         self._remove_socket()
         if self.retiring:
             remove_lock(self._address)
@@ -78,7 +79,7 @@ class Listener:
             remove_lock(self._address)
 
     def _late(self) -> bool:
-        """Whether a connection came while the executor made up its mind to leave."""
+        """Whether a connection came after the executor had decided to leave."""
         return bool(select.select([self.sock], [], [], 0)[0])
 
     def _remove_socket(self) -> None:

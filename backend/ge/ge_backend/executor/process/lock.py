@@ -1,6 +1,6 @@
 """The private folder of the sockets, and the file lock that guards each address in it.
 
-Whoever holds the lock may start or retire the executor of that address.
+The process that holds the lock may start or retire the executor of that address.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ATTEMPTS = 10
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder with mode 0700, or see that nobody else can write into the one there is.
+    """Make the folder with mode 0700, or check that no other user can write into an existing one.
 
-    A folder under /tmp has a name that others can guess: what they put there must not be used.
+    A folder under /tmp has a name that other users can guess: what they put there must not be used.
 
     Raises:
         ConfigError: it cannot be made, or is not ours alone.

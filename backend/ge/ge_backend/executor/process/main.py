@@ -41,10 +41,10 @@ LARGEST_MMAP_THRESHOLD, NEVER = 32 << 20, 2**31 - 1
 
 
 def main() -> None:
-    """Open the device, serve until the owner is gone or nobody needs it, clean up.
+    """Open the device, serve until the owner has ended or no stub needs the executor, clean up.
 
-    Service managers send SIGTERM to all processes of a server at once: it is the server's business,
-    and that of stubs, which pass it over, too; an executor does not linger after the last of them.
+    Service managers send SIGTERM to all processes of a server at once. It is meant for the server:
+    stubs ignore it, and an executor serves on, but does not linger after the last stub has left.
     A terminal's SIGINT is the server's alone. Source: systemd.kill(5), KillMode=control-group;
     python_backend r24.10 src/pb_stub.cc, SignalHandler.
     """
@@ -146,9 +146,10 @@ def _report(arguments: argparse.Namespace, report: dict[str, str]) -> None:
 def _end_with(
     owner_pid: int, listeners: Sequence[Listener], running: Sequence[Executor], kept: str
 ) -> None:
-    """End when the owner does, whatever is running: nobody is left to answer.
+    """End when the owner does, whatever is running: no client is left to answer.
 
-    The process gives everything back by becoming another program, which sees the last stubs off.
+    The process gives everything back by becoming another program, `last_stubs`, which waits for the
+    last stubs to end.
     """
     wait_for_end(owner_pid)
     listener = listeners[-1]
@@ -178,7 +179,10 @@ def _keep_from_successor() -> None:
 
 
 def _end_broken(listener: Listener) -> None:
-    """End because the device broke: nobody is answered, so that the stubs find out over what."""
+    """End because the device broke.
+
+    No run in flight is answered: the stubs repeat theirs alone, which shows the one that breaks it.
+    """
     try:
         listener.abandon()
     finally:

@@ -38,7 +38,7 @@ SPENT = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 
 
 def reach(path: Path) -> socket.socket | None:
-    """Return a connection to who listens there; None: nobody does.
+    """Return a connection to the process that listens there; None if none does.
 
     Raises:
         DeviceUnavailable: what is there cannot be used.
@@ -70,11 +70,11 @@ def arguments_of(address: ExecutorAddress) -> list[str]:
 
 @contextlib.contextmanager
 def report_pipe() -> Iterator[tuple[int, Callable[[int], str]]]:
-    """Give the descriptor on which a process reports as it starts, and what waits for its report.
+    """Yield the descriptor for a starting process's report, and a function that waits for that.
 
-    The latter is called once, with the process that has the descriptor, and returns "" if that has
-    ended without a word. It ends one that hangs, or cannot be watched: whoever starts a process
-    holds the lock of its address meanwhile, and others wait for that.
+    The function is called once, with the id of the process that has the descriptor, and returns ""
+    if the process ended without a report. It ends one that hangs, or cannot be watched: the process
+    that starts another holds the lock of its address meanwhile, and others wait for that.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading) as ready, os.fdopen(writing, "w") as theirs:

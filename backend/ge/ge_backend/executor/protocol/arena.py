@@ -1,6 +1,7 @@
 """A shared-memory segment that a stub and the executor both map: tensors are never copied twice.
 
-The segment is a memfd: it has no name in any file system, so nothing is left behind whoever dies.
+The segment is a memfd: it has no name in any file system, so nothing is left behind whichever of
+the two processes dies.
 """
 
 from __future__ import annotations

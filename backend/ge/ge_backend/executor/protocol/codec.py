@@ -23,7 +23,7 @@ _Message = TypeVar("_Message")
 _Builder = Callable[[Any], Any]
 _Check = Callable[[Any], None]
 _Rules = Mapping[tuple[type, str], Rule]
-# Of fields that nobody made a rule for: any number that two of can be added in 64 bits.
+# For fields without a rule of their own: numbers so small that any two can be added in 64 bits.
 _ANY = Rule(least=-MOST, words=True)
 
 

@@ -201,7 +201,7 @@ class TensorMemory:
 
     Attributes:
         name: graphs that name the same one may take each other's tensors; "": nothing stays.
-        alignment: only what begins and ends at multiples of so many bytes can be taken.
+        alignment: in bytes; only tensors that begin and end at multiples of it can be taken.
     """
 
     id: int
@@ -346,9 +346,9 @@ class Run:
         cost_ns: what the stub expects the run to cost; counts as outstanding until it has ended.
         gathered, retained: inputs made of what is on the device, and outputs that stay there.
         bucket: rows and sizes that it runs at, `real_rows` of them requests'; for the timeline.
-        awaited: the stub sends nothing but `Cancel` before this is answered, so whoever has read
-            it may run it.
-        trial: outside of traffic, to see whether the graph takes it: that it does not is no news.
+        awaited: the stub sends nothing but `Cancel` before this is answered, so the thread that has
+            read it may run it.
+        trial: outside of traffic, to see whether the graph takes it; failures are logged as detail.
         spill: for outputs whose shape is not known; too much for it comes in a segment of its own.
     """
 
@@ -429,7 +429,7 @@ class Report:
         graphs: how many are loaded.
         holders: how many connections hold them, summed over all graphs.
         prepared: how many shapes are prepared, summed likewise.
-        evictions: graphs that nobody held and that were closed to make room for another.
+        evictions: graphs that no connection held and that were closed to make room for another.
         kept_tensors: how many tensors stay on the device between runs now.
         kept_bytes: the device memory that is set aside for such.
         defects: what did not agree when ranges, leases and graphs were recounted; nothing should.
@@ -466,7 +466,7 @@ class PastRun:
 
     Attributes:
         number: counts the runs of this executor, by their ends, from 1.
-        model: what it was loaded as; the file where nobody said.
+        model: the name that it was loaded under; its file where the stub gave none.
         bucket: rows and sizes; empty for a preparation.
         lane: the name of the thread that ran it.
         came_ns: when the executor received it.

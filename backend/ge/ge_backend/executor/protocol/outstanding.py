@@ -47,7 +47,7 @@ class Outstanding:
     """The executor's side: the sum of the estimates of all runs that wait or run.
 
     Attributes:
-        descriptor: of the page; whoever sends it on keeps it open.
+        descriptor: of the page; `close` closes it, so stubs are sent a duplicate.
 
     Raises:
         OutOfMemory: the system has no page left.
@@ -67,7 +67,7 @@ class Outstanding:
         return OutstandingWork(self, cost_ns)
 
     def change(self, by_ns: int) -> None:
-        """Let the stubs see so much more work, or less where it is below zero."""
+        """Let the stubs see `by_ns` more work, or less where it is below zero."""
         with self._lock:
             self._total_ns += by_ns
             self._cells[0] = min(self._total_ns, MOST_NS)
@@ -136,7 +136,7 @@ class OutstandingView:
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that the executor had for itself a second ago; 0 where nobody tells."""
+        """Bytes that the executor had for itself a second ago; 0 where the system does not tell."""
         return self._cells[MEMORY_CELL]
 
     @property

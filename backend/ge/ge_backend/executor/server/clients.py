@@ -25,7 +25,7 @@ class Clients:
         self._joined: dict[int, tuple[OpenService, Service, Client]] = {}
 
     def open(self, message: OpenService) -> ServiceOpened:
-        """Join a service, which is opened if nobody has.
+        """Join a service, which is opened first if it is not open.
 
         Raises:
             GeError: it cannot be opened, or refuses this client.

@@ -85,7 +85,7 @@ class DeviceTensorStore:
     def free(self, keys: Sequence[int]) -> None:
         """Give the buffers of these tensors to others; keys that are not here may yet come.
 
-        Whoever gives a run up frees what it was to keep while it may still go on.
+        A stub that gives a run up frees the tensors that it was to keep while it may still go on.
         """
         with self._lock:
             self._freed |= dict.fromkeys(key for key in keys if key not in self._tensors)
@@ -142,14 +142,14 @@ class DeviceTensorStores:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def join(self, owner: str) -> DeviceTensorStore:
-        """Return the owner's store, made with the first one who asks; pair with `leave`."""
+        """Return the owner's store, made by the first call for it; pair with `leave`."""
         with self._lock:
             store = self._stores.setdefault(owner, DeviceTensorStore())
             store.holders += 1
             return store
 
     def leave(self, owner: str) -> None:
-        """Give a hold of a store up; the last one frees what is there."""
+        """Give up one hold of a store; with the last one its memory is freed."""
         with self._lock:
             store = self._stores[owner]
             store.holders -= 1
@@ -266,7 +266,7 @@ class BoundGraphs:
             run.tensors.free(message.keys)
 
     def close(self) -> None:
-        """Leave all stores, once no run uses those that nobody else holds."""
+        """Leave all stores; one that no other connection holds is freed once no run uses it."""
         for owner in self._joined:
             self._stores.leave(owner)
 

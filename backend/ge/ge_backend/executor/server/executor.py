@@ -41,7 +41,7 @@ DRAIN_S = 30.0
 
 
 class Executor:
-    """Owns one device and serves connections until nobody needs it.
+    """Owns one device and serves connections until no stub needs it.
 
     Args:
         device: becomes the executor's; closed at the end.
@@ -217,7 +217,7 @@ class Executor:
             self._left.wait(HEALTH_S if isinstance(self.device, Monitored) else None)
 
     def close(self) -> None:
-        """Finish the queued runs, free every graph nobody holds, and give the device back."""
+        """Finish the queued runs, free every graph without a holder, and give the device back."""
         self.services.close_idle(now=True)
         self.lanes.close()
         self.graph_cache.close_idle(now=True)
@@ -226,7 +226,7 @@ class Executor:
         self.outstanding.close()
 
     def _pause_s(self) -> float:
-        """Return when to look next: soon where there is something to see, or nobody to stay for."""
+        """Return how long to wait before the next look: less while jobs or no connections exist."""
         return IDLE_S if self.num_connections and not len(self.lanes) else POLL_S
 
     def _ask_health(self) -> None:

@@ -42,8 +42,9 @@ class CachedGraph:
         costs: prepared inputs -> what was found out about them.
         scratch_bytes: the most that was measured for one run.
         compiled: the sets of input shapes that the graph was last compiled for.
-        lock: held while the graph is loaded, compiled or prepared, so that it happens once. Who
-            prepares waits for bytes of the pool with it: nobody takes it who has nothing to do.
+        lock: held while the graph is loaded, compiled or prepared, so that it happens once. A
+            thread that prepares holds it while it waits for bytes of the pool, so a thread with
+            nothing to load, compile or prepare does not take it.
     """
 
     id: int
@@ -70,12 +71,12 @@ class GraphCache:
     Args:
         device: loads the graphs.
         pool: where they have their scratch memory.
-        linger_s: how long a graph stays that nobody holds.
+        linger_s: how long a graph without a holder stays.
 
     Attributes:
-        evictions: graphs that nobody held and that were closed before their time, to make room.
-        on_shortage: called first where memory is short: lets others give up what they hold idly,
-            and returns how many did.
+        evictions: graphs without a holder that were closed before their time, to make room.
+        on_shortage: called first where memory is short: has others give up what they hold and do
+            not use, and returns how many did.
     """
 
     def __init__(self, device: Device, pool: Pool, linger_s: float) -> None:
@@ -172,9 +173,9 @@ class GraphCache:
                 raise ProtocolError(f"graph {entry.source.path} was released once too often")
 
     def close_idle(self, *, now: bool = False) -> int:
-        """Close the graphs that nobody has held for the linger time, or all of those at once.
+        """Close the graphs that have had no holder for the linger time.
 
-        With `now` what others are closing is waited for.
+        With `now`, all that have none are closed, after waiting for a thread that closes some.
 
         Returns:
             How many were closed.
@@ -221,7 +222,7 @@ class GraphCache:
             raise
 
     def _with_room(self, action: Callable[[], _Result]) -> _Result:
-        """Do it; where memory is short, close the graphs that nobody holds and do it once more."""
+        """Do it; where memory is short, close the graphs without a holder and do it once more."""
         closed = self._closed
         try:
             return action()

@@ -25,9 +25,9 @@ _STATUS = Path("/proc/self/status")
 
 
 def own_bytes() -> int:
-    """Return the memory that only this process has, swapped out or not; 0 where nobody tells.
+    """Return the memory that is this process's own, swapped out or not; 0 where it is not known.
 
-    Not what it shares with stubs, nor pages of files, of which others may have the rest.
+    What it shares with stubs does not count, nor do pages of files, which others may use, too.
     Source: proc(5), /proc/pid/status: RssAnon and VmSwap, in kB.
     """
     try:

@@ -1,9 +1,10 @@
-"""What is said to one stub, by whichever thread, however slow the stub is to read it.
+"""The messages to one stub, from any thread, however slowly the stub reads them.
 
-Where the socket has room, whoever says something sends it: no other thread has to wake up. What
-does not fit stays here, and is sent in order by a thread that is there for as long as that takes.
-So nobody who serves other stubs, too, waits for this one. A stub that is stopped for a while finds
-all its answers; one that leaves too much of them, or takes none for too long, is dropped.
+Where the socket has room, the calling thread sends its message itself: no other has to wake up.
+What does not fit stays here, and is sent in order by a thread that lives for as long as that takes.
+So a thread that serves other stubs, too, never waits for this one. A stub that is stopped for a
+while finds all its answers; one that leaves too many unread, or reads none for too long, is
+dropped.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Outgoing:
         self._pid = pid
         self._unsent: deque[tuple[bytes, tuple[int, ...]]] = deque()
         self._nbytes = self._num_descriptors = 0  # of the unsent
-        self._sending = False  # somebody sends them, or is about to
+        self._sending = False  # a thread sends them, or is about to
         self._lock = threading.Lock()
         self._sent = threading.Condition(self._lock)
         limit = struct.pack("ll", int(SILENT_S), int(SILENT_S % 1 * 1e6))
@@ -62,7 +63,7 @@ class Outgoing:
     ) -> None:
         """Say something, from any thread; a stub that has left misses nothing.
 
-        One that is there, and could not be told, is dropped: it would wait for ever.
+        One that is connected and cannot be sent it is dropped: it would wait for ever.
 
         Args:
             message: what to say.
@@ -89,7 +90,7 @@ class Outgoing:
             self._begin_sending(here=wait)
 
     def close(self) -> None:
-        """Close the socket, once nobody sends any more; what was not sent is lost."""
+        """Close the socket, once no thread sends any more; what was not sent is lost."""
         with self._lock:
             self._drop("")
             self._sent.wait_for(lambda: not self._sending)
@@ -142,7 +143,7 @@ class Outgoing:
                 self._drop(reason)
 
     def _first(self) -> tuple[bytes, tuple[int, ...]] | None:
-        """Take what is to be sent next; where there is nothing, nobody sends any more."""
+        """Take what is to be sent next; None: there is nothing, and the sending thread ends."""
         with self._lock:
             if not self._unsent:
                 self._sending = False
@@ -154,7 +155,7 @@ class Outgoing:
             return block, descriptors
 
     def _drop(self, reason: str) -> None:
-        """Let nothing be sent any more, and whoever reads find the end; the lock is held."""
+        """Stop all sending, and let the thread that reads find the end; the lock is held."""
         if self.open and reason:
             log.warning("the stub of process %d is dropped: %s", self._pid, reason)
         self.open = False

@@ -2,19 +2,19 @@
 
 Models share the device by the time that their jobs take (start-time fair queueing: Goyal, Vin and
 Cheng, SIGCOMM 1996): each job begins, in virtual time, where its model's last one ends, or when it
-came. Who begins first is next, and now is where the one begins that was taken last. So a model's
-jobs stay in the order of their coming, what one has waiting holds up no other's, and each gets at
-least what it would from a device of its own that is as many times slower as there are models. Where
-a job took another time than expected, those of its model that wait move; when nothing is left to
-do, nobody owes anything.
+came. The job that begins first is next, and the virtual time now is where the job that was taken
+last begins. So a model's jobs stay in the order of their coming, the jobs that wait of one model
+hold up no other's, and each model gets at least what it would from a device of its own that is as
+many times slower as there are models. Where a job took more or less time than expected, the jobs
+of its model that wait move; when no job is left, all accounts begin anew.
 
 A job of priority 2 counts as if it began `PRIORITY_STEP_NS` later than it does, one of priority 3
-twice that. So no model passes it for longer than that: nobody starves, however much of a higher
-priority there is.
+twice that. So no model passes it for longer than that: no job starves, however many of a higher
+priority there are.
 
-The first whose bytes are free is next. Those that it passes keep a claim on theirs: nobody behind
-them may take these. So who overlaps gets turns in order, who does not is not held up, and the first
-of all only waits for runs that have begun.
+The first job whose bytes of the workspace pool are free is next. Those that it passes keep a claim
+on theirs: no job behind them may take these. So jobs whose bytes overlap get turns in order, others
+are not held up, and the first of all only waits for runs that have begun.
 """
 
 from __future__ import annotations

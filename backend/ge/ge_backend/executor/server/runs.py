@@ -225,7 +225,7 @@ def _settle(name: str, value: Array, views: dict[str, Array]) -> bool:
 def _spill(
     strays: dict[str, Array], graph: Graph, arena: Segment, spill: SpillRange
 ) -> tuple[tuple[TensorRef, ...], int | None]:
-    """Copy results whose shape nobody could predict into their room, or a segment of their own."""
+    """Copy results whose shape was not known into the room for them, or a segment of their own."""
     if not strays:
         return (), None
     dtypes = {name: _dtype_name(name, value, graph) for name, value in strays.items()}

@@ -1,9 +1,9 @@
-"""The services of an executor: what runs a loaded model for all stubs that use it.
+"""The services of an executor: each runs a loaded model for all stubs that use it.
 
 A service is opened by the first connection that names its kind and key, shared by all that name
-them later, and closed some time after the last one has left. It is told of its clients, gets what
-they post, posts to them whenever it has something to say, and lets the device's lanes do its steps
-(`Workshop.lanes`). What its messages are is its own affair.
+them later, and closed some time after the last one has left. It learns which clients join and
+leave, gets what they post, posts to them at any time, and has the device's lanes do its steps
+(`Workshop.lanes`). The form of its messages is its own.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Services:
 
     Args:
         workshop: given to each.
-        linger_s: how long one stays that nobody uses.
+        linger_s: how long a service without clients stays.
         kinds: as `SERVICES`.
     """
 

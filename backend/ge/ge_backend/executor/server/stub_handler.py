@@ -217,8 +217,8 @@ class StubHandler:
         """Prepare in a lane; what is measured, one at a time for all connections.
 
         Models that warm up side by side would else measure each other. What is only prepared, or
-        need not be measured alone, takes no turn among them. This thread may wait for who prepares
-        the same graph, since its stub does nothing else meanwhile.
+        need not be measured alone, takes no turn among them. This thread may wait for another that
+        prepares the same graph, since its stub does nothing else meanwhile.
         """
         entry, graph_cache = held.entry, self._shared.graph_cache
 
@@ -228,7 +228,7 @@ class StubHandler:
             graph_cache.place(entry, prepared.workspace_bytes)
             return prepared, None
 
-        # Taken here and not in the lane: whoever has a lease of the workspace waits for nothing.
+        # Taken here and not in the lane, which has a lease of the workspace and so must not wait.
         entry.lock.acquire()
         label, tell = RunLabel(held.name), self._answer_to(message.id)
         job = self._job(
@@ -308,7 +308,7 @@ class StubHandler:
         )
 
     def _explained(self, error: GeError, entry: CachedGraph) -> GeError:
-        """Return what clients are told of a run's error: who has the memory, and no folders."""
+        """Return a run's error as clients get it: with what has the memory, and without folders."""
         if isinstance(error, OutOfMemory):
             error = self._shared.graph_cache.explained(error)
         return type(error)(without_folders(str(error), entry.source.path))

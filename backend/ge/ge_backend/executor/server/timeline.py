@@ -1,7 +1,7 @@
-"""What an executor's lanes did last: kept always, in a bounded list, and sent to whoever asks.
+"""The last runs of an executor's lanes: always kept, in a bounded list, and sent on request.
 
-Keeping is one tuple and one append per run, so there is nothing to switch on: whoever wants to know
-why the server was slow just now can still ask.
+Keeping is one tuple and one append per run, so there is nothing to switch on: it can still be asked
+afterwards why the server was slow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RunLabel", "Timeline"]
 
 # At 400 runs per second the last ten seconds.
 KEPT_RUNS = 4096
-# So many fit into one message, however long the models' names are.
+# The most that always fit into one message, however long the models' names are.
 RUNS_PER_MESSAGE = 100
 
 
