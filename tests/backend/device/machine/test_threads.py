@@ -82,6 +82,13 @@ def test_the_company_of_one_graph_is_that_of_all_on_the_device(clock):
     assert bench.run() == NARROW
 
 
+def test_runs_that_come_in_turn_have_no_company(clock):
+    """Each is as if it had been alone for a while, whatever waits behind it."""
+    cores = Cores(4, lambda: clock.now, in_turn=True)
+    assert cores.lonely(exclusive=False)
+    assert cores.lonely(exclusive=True)
+
+
 ONE_TRIAL = SOONEST + TRIAL
 
 

@@ -62,10 +62,28 @@ def test_threads_of_torch_spin_briefly_while_they_wait(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("lanes", "asked", "threads"), [(1, 0, 7), (2, 0, 3), (7, 0, 0), (0, 0, 0), (1, 2, 2)]
 )
-def test_with_fewer_lanes_than_cores_a_run_has_its_share(monkeypatch, lanes, asked, threads):
+def test_with_fewer_lanes_than_cores_a_run_has_its_share(
+    monkeypatch, tmp_path, lanes, asked, threads
+):
     """Unless the model says how many threads; 0 leaves it to the engine, which may have a choice."""
+    assert threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES + 1, lanes, asked) == threads
+
+
+@pytest.mark.parametrize(("lanes", "asked", "threads"), [(1, 0, 0), (2, 0, 3), (1, 2, 2)])
+def test_one_lane_leaves_a_model_of_few_weights_the_choice(
+    monkeypatch, tmp_path, lanes, asked, threads
+):
+    """Its runs may be shorter on one thread, and a second session costs little."""
+    assert threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES, lanes, asked) == threads
+
+
+def threads_of(monkeypatch, folder, nbytes, lanes, asked):
+    """Return how many threads the engine is given for a model of so many bytes, on seven cores."""
     monkeypatch.setattr(cpu, "usable_cores", lambda: 7)
     loaded = []
     monkeypatch.setattr(cpu.Engines, "load", lambda _, source: loaded.append(source))
-    CpuDevice(lanes=lanes).load(GraphSource(path="m.onnx", stamp="", threads=asked))
-    assert [source.threads for source in loaded] == [threads]
+    file = folder / "m.pt"
+    with file.open("wb") as opened:
+        opened.truncate(nbytes)
+    CpuDevice(lanes=lanes).load(GraphSource(path=str(file), stamp="", threads=asked))
+    return loaded[0].threads

@@ -51,15 +51,20 @@ class Cores:
     Args:
         count: how many.
         clock: seconds; another one in tests.
+        in_turn: runs come one after the other, so that none has company.
     """
 
-    def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.count = count
+    def __init__(
+        self, count: int, clock: Callable[[], float] = time.monotonic, *, in_turn: bool = False
+    ) -> None:
+        self.count, self._in_turn = count, in_turn
         self._clock = clock
         self._company = clock()
 
     def lonely(self, *, exclusive: bool) -> bool:
         """Return whether a run that begins now may use all cores; `exclusive` as in `Graph.run`."""
+        if self._in_turn:
+            return True
         now = self._clock()
         if not exclusive:
             self._company = now
@@ -142,7 +147,8 @@ class ThreadChoice(Generic[_Session]):
         if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
-        size = self._sizes.setdefault(_class_of(elements), _Size())
+        kind = _class_of(elements)
+        size = self._sizes.get(kind) or self._sizes.setdefault(kind, _Size())
         use_wide, counts = size.begin()
         started = time.perf_counter()
         yield wide if use_wide else self._narrow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
 from ge_backend.device.engines import Engines
@@ -11,8 +12,13 @@ from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.device.machine.openmp import spin_briefly
 from ge_backend.device.machine.threads import Cores
 from ge_backend.errors import DeviceUnavailable
+from ge_backend.model.files.model_file import model_files
 
 __all__ = ["CpuDevice"]
+
+# Of a model's files. A step of a recurrent network of 1 MB took 20 us on one thread, and as long
+# again to wake a second one, which a client then waits for, too.
+FEW_BYTES = 4 << 20
 
 
 class CpuDevice:
@@ -21,7 +27,9 @@ class CpuDevice:
     Unless it is said otherwise a run uses one thread and as many run at once as there are cores:
     measured on an encoder, two one-thread runs side by side finish sooner than two two-thread runs
     one after the other. What runs do that have been alone for a while is found out per graph
-    (`ThreadChoice`). With fewer lanes each has its share of the cores.
+    (`ThreadChoice`). With fewer lanes each has its share of the cores. With one alone the choice is
+    left to a model of few weights, whose runs may be shorter than it takes to wake a second thread,
+    and to which a session for each kind of run costs little.
 
     Args:
         lanes: how many runs may be in flight; 0 is one per usable core.
@@ -31,9 +39,10 @@ class CpuDevice:
     chip = ""
 
     def __init__(self, lanes: int = 0) -> None:
-        self._cores = Cores(usable_cores())
+        count = usable_cores()
+        self.lanes = lanes or count
+        self._cores = Cores(count, in_turn=self.lanes == 1)
         self._engines = Engines("cpu", self._cores)
-        self.lanes = lanes or self._cores.count
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CpuDevice:
@@ -55,7 +64,8 @@ class CpuDevice:
         del workspace  # the engines' scratch is only known once it has been measured
         spin_briefly()
         share = self._cores.count // self.lanes
-        if share > 1 and not source.threads:
+        chooses = self.lanes == 1 and _weighs(source) <= FEW_BYTES
+        if share > 1 and not source.threads and not chooses:
             source = replace(source, threads=share)
         return self._engines.load(source)
 
@@ -65,3 +75,8 @@ class CpuDevice:
 
     def close(self) -> None:
         """Do nothing: graphs own what they hold."""
+
+
+def _weighs(source: GraphSource) -> int:
+    """Return the bytes of a model's files."""
+    return sum(file.stat().st_size for file in model_files(Path(source.path), source.options))
