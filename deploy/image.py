@@ -34,7 +34,7 @@ PUBLIC_BASE, OWN_BASE = f"docker.io/library/debian:{SUITE}-slim", f"localhost/de
 PULL_S, BUILD_S, START_S = 60, 1800, 300
 # Of the container's processes, where this machine allows as many: podman asks for more than a
 # machine may have to give.
-MOST_FILES, MOST_PROCESSES = 65536, 32768
+MAX_FILES, MAX_PROCESSES = 65536, 32768
 
 
 class ImageError(Exception):
@@ -132,8 +132,8 @@ def _limits() -> list[str]:
     files, processes = (
         min(resource.getrlimit(which)[1], most)
         for which, most in (
-            (resource.RLIMIT_NOFILE, MOST_FILES),
-            (resource.RLIMIT_NPROC, MOST_PROCESSES),
+            (resource.RLIMIT_NOFILE, MAX_FILES),
+            (resource.RLIMIT_NPROC, MAX_PROCESSES),
         )
     )
     return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]

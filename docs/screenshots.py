@@ -45,7 +45,7 @@ IMAGES = ROOT / "docs" / "images"
 MODELS = ("tokenizer", "text_encoder", "classifier_head", "text_classifier")
 ENSEMBLE = "text_classifier_fused"
 CLIENTS = 8
-MOST_WORDS = 100
+MAX_WORDS = 100
 SETTLE_S, TOP_S, REPORT_S = 2.0, 2.0, 6.0
 # The left half of the picture; the rest goes to the right.
 LEFT = ("Requests", "Lengths and buckets", "Workspace pool")
@@ -185,7 +185,7 @@ def _send(address: str, seed: int, stop: threading.Event) -> None:
     drawn = random.Random(seed)  # noqa: S311 - traffic, not a secret
     with grpcclient.InferenceServerClient(address) as client:
         while not stop.is_set():
-            count = min(MOST_WORDS, max(1, round(drawn.lognormvariate(2.2, 0.9))))
+            count = min(MAX_WORDS, max(1, round(drawn.lognormvariate(2.2, 0.9))))
             given = grpcclient.InferInput("text", [1, 1], "BYTES")
             given.set_data_from_numpy(np.array([["rain " * count]], dtype=object))
             client.infer(ENSEMBLE, [given])

@@ -21,7 +21,7 @@ SEED = 20_240_603
 SIDE = 32
 DRAWINGS, STEPS, BATCH = 1_000, 120, 50
 # How often the trained network may be wrong about drawings that it has not seen.
-MOST_WRONG = 0.05
+MAX_WRONG = 0.05
 
 LABELS = (Path(__file__).parent / "shape_classifier" / "labels.txt").read_text().split()
 IMAGE = {
@@ -91,7 +91,7 @@ def _trained() -> nn.Sequential:
     with torch.inference_mode():
         images, labels = _drawings(DRAWINGS // 4, generator)
         wrong = float((network(images).argmax(1) != labels).float().mean())
-    if wrong > MOST_WRONG:
+    if wrong > MAX_WRONG:
         raise ValueError(f"the network is wrong about {wrong:.1%} of new drawings")
     return network
 

@@ -26,8 +26,8 @@ __all__ = ["Order", "Report", "main", "measure"]
 
 # The window of a closed loop ends when each client could expect so many answers, but is never more
 # than so many times as long as ordered.
-LEAST_TURNS = 3
-MOST_WINDOWS = 6
+MIN_TURNS = 3
+MAX_WINDOWS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,9 +150,9 @@ def _gaps(per_s: float, seed: int) -> Iterator[float]:
 
 def _too_little(order: Order, before: _Clocks, ends: Sequence[float]) -> bool:
     """Return whether a slow system needs more time to show its speed: some batches must end."""
-    if time.perf_counter() >= before.wall + MOST_WINDOWS * order.measure_s:
+    if time.perf_counter() >= before.wall + MAX_WINDOWS * order.measure_s:
         return False
-    return sum(end > before.wall for end in ends) <= LEAST_TURNS * order.in_flight
+    return sum(end > before.wall for end in ends) <= MIN_TURNS * order.in_flight
 
 
 def main() -> None:

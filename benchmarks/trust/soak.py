@@ -20,7 +20,7 @@ PERIOD_S = 2.0
 # The first part of a run fills caches and pools.
 SKIPPED = 0.25
 # A line through fewer samples says nothing.
-LEAST_SAMPLES = 3
+MIN_SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def verdict(
     """
     text = f"soak of {seconds:.0f} s: {counts['right']} of {counts.total()} right; "
     right = counts["right"] == counts.total() > 0
-    if len(samples) < LEAST_SAMPLES:
-        return f"{text}too short to see growth: {len(samples)} of {LEAST_SAMPLES} samples", right
+    if len(samples) < MIN_SAMPLES:
+        return f"{text}too short to see growth: {len(samples)} of {MIN_SAMPLES} samples", right
     growth, last = slopes(times_s, samples), samples[-1]
     hours = (times_s[-1] - times_s[0]) / 3600
     kept = all(a * hours <= b for a, b in zip(astuple(growth), astuple(MOST), strict=True))

@@ -24,7 +24,7 @@ FIRST, SECOND = "aprobe", "bprobe"  # texts that no template has
 # Where a message that the answer continues ends; not known before.
 END = secrets.token_hex(16)
 WORD = re.compile(r"\w+")
-MOST_WORDS = 64  # of a text that are looked for
+MAX_WORDS = 64  # of a text that are looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def check_nothing_is_lost(prompt: str, texts: Sequence[str]) -> None:
         ApiError: not one word of a text is in it, so the template has left it out.
     """
     for text in texts:
-        words = [word.group() for word in islice(WORD.finditer(text), MOST_WORDS)]
+        words = [word.group() for word in islice(WORD.finditer(text), MAX_WORDS)]
         if words and not any(word in prompt for word in words):
             raise ApiError(
                 f"the model's chat template leaves out the message {text!r:.80}; give it another "

@@ -30,7 +30,7 @@ BACKLOG = 2048
 # For a head, and between two parts of a body; what a client's way takes is far less.
 SEND_TIMEOUT_S = 20.0
 # Each may hold 64 KiB of a head that is not whole.
-MOST_CONNECTIONS = 2048
+MAX_CONNECTIONS = 2048
 
 
 @final
@@ -49,7 +49,7 @@ class OpenAIFront:
 
     def __init__(self, options: FrontOptions) -> None:
         # The rest is for files, and for what answers need.
-        most = min(MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._socket = _listener(options.host, options.port)
         address = host_port(reached_at(options.host), self._socket.getsockname()[1])
         self.url = f"http://{address}"

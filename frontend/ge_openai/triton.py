@@ -43,9 +43,9 @@ _CHANNEL = (
 READY_TIMEOUT_S = 5.0
 # A model's name is a folder's, here or in a bucket of S3, whose names end there. The server's error
 # repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
-MOST_NAME_BYTES = 1024
+MAX_NAME_BYTES = 1024
 # Characters of such a name that the answer repeats.
-MOST_TOLD = 100
+MAX_TOLD = 100
 # gRPC's word for an answer that has not come within the time for it.
 _TOO_LATE = "DEADLINE_EXCEEDED"
 
@@ -93,7 +93,7 @@ class TritonConnection:
             ApiError: there is none of that name, it is not ready, or it is for something else.
         """
         if not _can_be_a_name(name):
-            raise _unknown(f"{name[:MOST_TOLD]}…" if len(name) > MOST_TOLD else name)
+            raise _unknown(f"{name[:MAX_TOLD]}…" if len(name) > MAX_TOLD else name)
         model = self._known.get(name)
         if model is None or model.ability is not ability:  # it may have been loaded anew
             model = await self._read(name)
@@ -237,7 +237,7 @@ class TritonConnection:
 def _can_be_a_name(name: str) -> bool:
     """Whether the server can be asked for a model of this name."""
     try:
-        return len(name.encode()) <= MOST_NAME_BYTES and "\0" not in name  # which ends a C string
+        return len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name  # which ends a C string
     except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can write
         return False
 

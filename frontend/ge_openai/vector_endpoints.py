@@ -31,7 +31,7 @@ from ge_openai.triton import TritonConnection
 __all__ = ["VectorEndpoints"]
 
 # Of one request, under way at once: all of them could fill a model's queue.
-MOST_BATCHES = 8
+MAX_BATCHES = 8
 
 
 class VectorEndpoints:
@@ -95,7 +95,7 @@ class VectorEndpoints:
             [[text.encode() for text in column[start : start + rows]] for column in columns]
             for start in range(0, count, rows)
         ]
-        work = in_turns(partial(self._triton().vectors, model), parts, MOST_BATCHES)
+        work = in_turns(partial(self._triton().vectors, model), parts, MAX_BATCHES)
         return np.concatenate(await while_connected(request, work))
 
 

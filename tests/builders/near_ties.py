@@ -13,7 +13,7 @@ from .text_stream import GREEDY, TextStream
 
 # Nats between two tokens that rounding may swap; a wrong weight or a lost token is whole nats off.
 TIE = 0.5
-MOST_LOGPROBS = 20
+MAX_LOGPROBS = 20
 
 
 def gap(server, model, ids, found, expected, sampling):
@@ -34,7 +34,7 @@ def gap(server, model, ids, found, expected, sampling):
         client.ask(
             model=model,
             input_ids=[*ids, *expected[:at]],
-            sampling={**GREEDY, **sampling, "max_tokens": 1, "logprobs": MOST_LOGPROBS},
+            sampling={**GREEDY, **sampling, "max_tokens": 1, "logprobs": MAX_LOGPROBS},
             return_logprobs=[True],
         )
         ((tensors,),) = client.wait().values()

@@ -168,7 +168,7 @@ def is_open(connection):
 @pytest.mark.parametrize("begun", [b"", HEAD, BODY, PAGE, PAGE + BODY])
 def test_who_says_nothing_leaves_room_for_who_asks(monkeypatch, opened, begun):
     """Those that have been silent longest go first."""
-    monkeypatch.setattr(front_module, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(front_module, "MAX_CONNECTIONS", 20)
     with OpenAIFront(FrontOptions(url="localhost:1", port=0)) as front:
         silent = []
         for _ in range(60):
@@ -187,7 +187,7 @@ def test_who_waits_for_an_answer_keeps_the_connection(monkeypatch, opened):
     asked, ready = [], TritonConnection.ready
     monkeypatch.setattr(TritonConnection, "ready", lambda self: asked.append(1) or ready(self))
     monkeypatch.setattr(triton, "READY_TIMEOUT_S", 60.0)
-    monkeypatch.setattr(front_module, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(front_module, "MAX_CONNECTIONS", 4)
     with socket.create_server(("127.0.0.1", 0)) as still:
         url = f"127.0.0.1:{still.getsockname()[1]}"
         with OpenAIFront(FrontOptions(url=url, port=0, exit_timeout_s=1)) as front:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from builders.front import Server, post
-from ge_openai.vector_endpoints import MOST_BATCHES
+from ge_openai.vector_endpoints import MAX_BATCHES
 
 
 def test_a_size_that_the_model_has_not_is_refused_before_a_text_runs():
@@ -21,7 +21,7 @@ def test_a_few_batches_of_embeddings_are_under_way_at_once():
     status, answer = post(server, {"input": [str(number) for number in range(101)]})
     assert status == 200
     assert [each["embedding"] for each in answer["data"]] == [[n] for n in range(101)]
-    assert (server.begun, server.most) == (51, MOST_BATCHES)
+    assert (server.begun, server.most) == (51, MAX_BATCHES)
 
 
 def test_a_batch_that_is_refused_ends_the_others():
@@ -29,7 +29,7 @@ def test_a_batch_that_is_refused_ends_the_others():
     server = Server(refuses="3")
     status, answer = post(server, {"input": [str(number) for number in range(101)]})
     assert (status, answer["error"]["message"]) == (503, "the queue is full")
-    assert server.begun == server.ended == MOST_BATCHES
+    assert server.begun == server.ended == MAX_BATCHES
 
 
 def test_documents_are_ranked_in_batches_and_told_by_their_score():

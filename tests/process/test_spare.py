@@ -75,7 +75,7 @@ def test_kills_one_after_the_other_are_survived(machine, source):
 
 
 def test_all_stubs_of_one_executor_share_a_spare(machine, source):
-    """Whoever comes later tells it what to rehearse, and starts none of its own."""
+    """Whoever comes later tells it what to preload, and starts none of its own."""
     sessions = [machine.session(source, **SPARE) for _ in range(3)]
     spare = standing_by(machine)
     machine.session(source, acts=("colorsys",), **SPARE)

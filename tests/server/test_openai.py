@@ -57,7 +57,7 @@ GREEDY = {"model": "writer", "max_tokens": TOKENS, "temperature": 0}
 EXACT = {"extra_body": {"ignore_eos": True}}
 KEY = "a key of theirs"
 # For text, by the Web Content Accessibility Guidelines, level AA.
-LEAST_CONTRAST = 4.5
+MIN_CONTRAST = 4.5
 LEAST = f"""(() => {{
 {CONTRAST}
 const nodes = [...document.querySelectorAll("h1, p, label, button, .said, select, input, textarea")];
@@ -859,7 +859,7 @@ def test_the_page_chats_and_compares(front, client, opened, width, scheme):
     assert opened.ask("document.documentElement.scrollWidth") <= width
     background = opened.ask("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", background))) < 3 * 128) is (scheme == "dark")
-    assert opened.ask(LEAST) >= LEAST_CONTRAST
+    assert opened.ask(LEAST) >= MIN_CONTRAST
     # The browser itself tells of the one answer without a key.
     assert all("401" in line for line in opened.console)
 

@@ -32,7 +32,7 @@ from fakes.null_device import EXECUTORS
 from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools import health
 from ge_tools.main import main
-from ge_tools.serve import MOST_FILES
+from ge_tools.serve import MAX_FILES
 from ge_tools.tritonserver import ServerDirectory, processes_of, shared_memory_of
 from ge_tools.tritonserver.healer import PERIOD_S
 from ge_tools.tritonserver.options import KEY_HEADER
@@ -260,7 +260,7 @@ def test_the_server_may_open_as_many_files_as_the_hard_limit_allows(served, repo
     serve = served("--model-repository", repository, *PORTS, preexec_fn=few)
     serve.ready()
     assert psutil.Process(serve.server_pid()).rlimit(psutil.RLIMIT_NOFILE) == (
-        min(most, MOST_FILES),
+        min(most, MAX_FILES),
         most,
     )
 

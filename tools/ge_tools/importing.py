@@ -45,7 +45,7 @@ the original before anything is written. Nothing is downloaded.
 
 NAME = re.compile(r"[\w-][\w.-]*")
 # A folder's has at most 255, and those of the steps are longer than this one.
-MOST_NAME_BYTES = 240
+MAX_NAME_BYTES = 240
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -134,10 +134,10 @@ def _check_prompt(folder: Path) -> None:
 
 def _check_name(name: str) -> None:
     """Raise unless a folder, and so a model, can have this name: it is no path."""
-    if not NAME.fullmatch(name) or len(name.encode()) > MOST_NAME_BYTES:
+    if not NAME.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES:
         raise ConfigError(
             f"{name!r} cannot be a model's name; give a --name of letters, digits, '_', '-' and "
-            f"'.', at most {MOST_NAME_BYTES} bytes, that does not begin with '.'"
+            f"'.', at most {MAX_NAME_BYTES} bytes, that does not begin with '.'"
         )
 
 

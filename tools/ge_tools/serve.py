@@ -27,7 +27,7 @@ __all__ = ["register"]
 # What is added to the number of the signal that has ended the server.
 BY_SIGNAL = 128
 # Descriptors; a limit may be so high that programs which close each in turn take minutes.
-MOST_FILES = 65536
+MAX_FILES = 65536
 
 DESCRIPTION = """\
 Starts tritonserver with this backend, says when it is ready, and passes SIGTERM, SIGINT and SIGHUP
@@ -173,7 +173,7 @@ def _allow_files() -> None:
     that is 18 MB a second (seen on 2.51 with 1100 idle connections).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    enough = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < enough:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
 

@@ -35,7 +35,7 @@ BUCKETS = [(rows, length) for rows in ROWS for length in LENGTHS if rows * lengt
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="engine_memory", description=__doc__)
-    parser.add_argument("--bodies", type=int, default=None, help="MOST_BODIES of OpenVINO's graph")
+    parser.add_argument("--bodies", type=int, default=None, help="MAX_BODIES of OpenVINO's graph")
     bodies = parser.parse_args().bodies
     path = prepare(Path(".cache/encoder"), Console(stderr=True)).onnx
     found = {}
@@ -64,7 +64,7 @@ def _stages(engine: str, path: Path, bodies: int | None) -> Iterator[None]:
     if engine == "openvino":
         from ge_backend.engines.ov import graph as module  # noqa: PLC0415 - in its process only
 
-        module.MOST_BODIES = module.MOST_BODIES if bodies is None else bodies
+        module.MAX_BODIES = module.MAX_BODIES if bodies is None else bodies
     else:
         import onnxruntime  # noqa: F401, PLC0415 - in its process only
     yield

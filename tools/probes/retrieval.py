@@ -14,7 +14,7 @@ __all__ = ["Found", "Section", "found", "sections"]
 
 HEADING = re.compile(r"^#{1,4} (.+)$", re.MULTILINE)
 # Shorter texts say too little to be found by.
-LEAST_WORDS = 20
+MIN_WORDS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def sections(folder: Path) -> list[Section]:
     for page in sorted(folder.rglob("*.md")):
         parts = HEADING.split(page.read_text(encoding="utf-8"))
         for heading, text in zip(parts[1::2], parts[2::2], strict=True):
-            if len(text.split()) >= LEAST_WORDS:
+            if len(text.split()) >= MIN_WORDS:
                 made.append(Section(heading=heading.strip(), text=text.strip()))
     return made
 

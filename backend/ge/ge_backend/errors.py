@@ -49,8 +49,8 @@ __all__ = [
     "Status",
     "TensorsLost",
     "Unsupported",
+    "drop_frames",
     "error_from_name",
-    "let_go",
     "unforeseen",
 ]
 
@@ -215,7 +215,7 @@ def unforeseen(error: Exception, kind: type[_Leaf]) -> _Leaf:
 _Error = TypeVar("_Error", bound=BaseException)
 
 
-def let_go(error: _Error) -> _Error:
+def drop_frames(error: _Error) -> _Error:
     """Return an error whose frames, and those of what it was made of, hold nothing any more.
 
     They had the tensors of what failed, perhaps most of a device's memory, and hold on to them as

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 MAX_BYTES = 1 << 26
-MOST_BYTES = MAX_BYTES // 2  # of a request that begins: what it brings is sent with it later
+MAX_REQUEST_BYTES = MAX_BYTES // 2  # of a request that begins: what it brings is sent with it later
 _MORE, _LAST = b"+", b"."
 # What stands before a post's body takes far less than the rest.
 _PART_BYTES = MAX_MESSAGE_BYTES - 64
@@ -135,12 +135,12 @@ class Submit:
             if abs(token) > MOST:
                 raise InvalidRequest(f"input_ids has {token}, which is no token id")
         # A character takes six bytes at most, an id of up to 2**62 twenty.
-        if 6 * (len(self.text) + len(self.parameters)) + 20 * len(self.ids) < MOST_BYTES:
+        if 6 * (len(self.text) + len(self.parameters)) + 20 * len(self.ids) < MAX_REQUEST_BYTES:
             return
-        if (nbytes := len(CODEC.encode(self))) > MOST_BYTES:
+        if (nbytes := len(CODEC.encode(self))) > MAX_REQUEST_BYTES:
             raise InvalidRequest(
-                f"the request takes {nbytes} bytes, of which a model takes {MOST_BYTES}; send a "
-                "shorter prompt"
+                f"the request takes {nbytes} bytes, of which a model takes {MAX_REQUEST_BYTES}; "
+                "send a shorter prompt"
             )
 
 

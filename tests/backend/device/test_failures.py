@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.device.failures import failure, reason, told_by_caller
+from ge_backend.device.failures import failure, quiet_failures, reason
 from ge_backend.errors import GraphFailed, OutOfMemory
 
 
@@ -65,7 +65,7 @@ def test_clients_see_no_folders(caplog):
 
 def test_what_the_caller_tells_is_no_warning(caplog):
     """A bucket that is tried at load and does not run is said once, by whoever tried it."""
-    with told_by_caller():
+    with quiet_failures():
         failure(RuntimeError("too small"), "m/model.onnx")
     assert caplog.text == ""
     failure(RuntimeError("too small"), "m/model.onnx")

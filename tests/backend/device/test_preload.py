@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ge_backend.device.preload import acts_for, language_acts, rehearse
+from ge_backend.device.preload import acts_for, language_acts, preload
 
 PROGRAM = "ge_backend.engines.torch.program:load_a_program"
 
@@ -35,7 +35,7 @@ def test_modules_are_imported_and_functions_called(monkeypatch, caplog):
     act = types.SimpleNamespace(begin=lambda: called.append("begin"))
     monkeypatch.setitem(sys.modules, "first_act", act)
     with caplog.at_level("INFO"):
-        rehearse(["no_such_module", "first_act:begin", "colorsys"])
+        preload(["no_such_module", "first_act:begin", "colorsys"])
     assert called == ["begin"]
     assert "colorsys" in sys.modules
     assert "no_such_module cannot be rehearsed" in caplog.text

@@ -9,9 +9,9 @@ pytest.importorskip("onnxruntime")
 from pathlib import Path
 
 from tools.probes.bench_precision import TITLES, Result, Way, described, named
-from tools.probes.retrieval import LEAST_WORDS, Found, Section, found, sections
+from tools.probes.retrieval import MIN_WORDS, Found, Section, found, sections
 
-LONG, SHORT = "word " * LEAST_WORDS, "few words"
+LONG, SHORT = "word " * MIN_WORDS, "few words"
 
 
 def test_sections_are_what_stands_below_headings(tmp_path):

@@ -143,7 +143,7 @@ def test_guessed_texts_keep_to_their_structure(compiled, tokenizer, wanted, seed
 @pytest.mark.parametrize("limit", [60, 86])
 def test_wrong_guesses_at_the_limits_fail_no_text(folder, tokenizer, monkeypatch, limit):
     """A text that is within the limits by itself is the very same, whatever was guessed."""
-    monkeypatch.setattr("ge_text.models.guide.MOST_STATES", limit)
+    monkeypatch.setattr("ge_text.models.guide.MAX_STATES", limit)
     many = Structure(StructureKind.REGEX, "([ab]*a[ab]{18}|b)+")  # a state for nearly each letter
     asked = {"seed": limit, "max_tokens": 60}
     plain = serving()

@@ -191,7 +191,7 @@ def test_a_token_that_does_not_fit_is_told_with_the_next_mask(compiled, tokenize
 @pytest.fixture
 def narrow(tokenizer, folder, monkeypatch):
     """Return what makes guides of HUGE, which are beyond their limits after some hundred letters."""
-    monkeypatch.setattr("ge_text.models.guide.MOST_STATES", 500)
+    monkeypatch.setattr("ge_text.models.guide.MAX_STATES", 500)
     made = open_guides(folder / "tokenizer.json", VOCABULARY, (END,))
     return lambda: made(Structure(StructureKind.REGEX, HUGE)).fork()
 

@@ -15,7 +15,7 @@ from ge_text.protocol import (
     Refused,
     joined,
 )
-from ge_text.service.outbox import MOST_UNSAID, NEWS_BYTES, Outbox
+from ge_text.service.outbox import MAX_UNSAID, NEWS_BYTES, Outbox
 
 DELTA = Delta(number=1, sample=0, text="a", ids=(5,))
 
@@ -90,7 +90,7 @@ def test_who_asks_for_more_waits_while_much_is_unsaid(end):
     outbox = Outbox(client)
     outbox.put(DELTA)
     assert client.entered.wait(20)
-    for number in range(MOST_UNSAID - 1):
+    for number in range(MAX_UNSAID - 1):
         outbox.say(Refused(number=number, error="QueueFull", message="full"))
     outbox.wait_for_room()
     outbox.say(Refused(number=1, error="QueueFull", message="full"))

@@ -219,7 +219,7 @@ def expected(prompt, **parameters):
 
 def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatch):
     """What it would be told does not pile up; it has all of it once it reads."""
-    monkeypatch.setattr(outbox, "MOST_UNSAID", 100)
+    monkeypatch.setattr(outbox, "MAX_UNSAID", 100)
     connection, number, count = rig.connect(), 5, 4000
     opened = OpenService(id=number, kind="generation", key=rig.key)
     connection.ask(opened, ServiceOpened)

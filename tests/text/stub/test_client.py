@@ -108,7 +108,7 @@ def test_an_error_is_the_senders_alone(rig):
 
 def test_what_no_executor_could_read_is_refused_before_it_is_sent(rig, monkeypatch):
     """It would end the connection, and each next one: all texts of the stub with it."""
-    monkeypatch.setattr(generation_messages, "MOST_BYTES", 4000)
+    monkeypatch.setattr(generation_messages, "MAX_REQUEST_BYTES", 4000)
     right = rig.ask("right", tokens=20)
     for token in (-(2**63), 2**63 - 1):
         with pytest.raises(InvalidRequest, match=f"input_ids has {token}, which is no token id"):

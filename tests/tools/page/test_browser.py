@@ -6,9 +6,9 @@ from builders.browser import browser, look
 from builders.recordings import recording
 from ge_tools.page.page import pictures, render
 
-LEAST_LETTERS = 8.0
+MIN_LETTERS = 8.0
 # For text, by the Web Content Accessibility Guidelines, level AA.
-LEAST_CONTRAST = 4.5
+MIN_CONTRAST = 4.5
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
@@ -46,8 +46,8 @@ def test_all_pictures_are_there(shown):
 
 def test_everything_can_be_read(shown):
     """Letters in pictures are large enough, and all text stands out from what is behind it."""
-    assert shown.smallest >= LEAST_LETTERS
-    assert shown.contrast >= LEAST_CONTRAST
+    assert shown.smallest >= MIN_LETTERS
+    assert shown.contrast >= MIN_CONTRAST
 
 
 def test_light_and_dark_are_the_readers_choice(shown, scheme):

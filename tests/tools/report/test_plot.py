@@ -2,7 +2,7 @@ import pytest
 
 from builders.histograms import histogram_of
 from ge_backend.serving.learning.tuning import propose
-from ge_tools.report.plot import MOST_BARS, write_plot
+from ge_tools.report.plot import MAX_BARS, write_plot
 from ge_tools.report.tuning import Tuning
 
 pytest.importorskip("matplotlib")
@@ -62,4 +62,4 @@ def test_there_are_never_too_many_bars():
         assert edges == sorted(set(edges))
         assert edges[0] < now[0]
         assert edges[-1] > now[-1]
-        assert len(edges) < MOST_BARS + 50
+        assert len(edges) < MAX_BARS + 50

@@ -25,7 +25,7 @@ from ge_backend.metrics import Recorder
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.layout import Layout
 from ge_backend.model.layout.validate import WELL_KNOWN
-from ge_backend.serving.assumptions.made_up import LEAST_BOUND, Blank, filled_in
+from ge_backend.serving.assumptions.made_up import MIN_BOUND, Blank, filled_in
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.request import check_request
 from ge_backend.serving.opening import open_model
@@ -191,7 +191,7 @@ def _made_up(layout: Layout, sizes: Shape) -> dict[str, Array]:
         for item in bucket_inputs((1, *sizes), layout)
         if item.name in sent
     ]
-    return filled_in(blanks, {blank.name: LEAST_BOUND for blank in blanks if blank.whole})
+    return filled_in(blanks, {blank.name: MIN_BOUND for blank in blanks if blank.whole})
 
 
 @dataclass(slots=True, kw_only=True)

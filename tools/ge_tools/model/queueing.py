@@ -25,7 +25,7 @@ SLICES = 8  # of a run, in which a request may come
 NEGLIGIBLE = 1e-7
 # Quantiles that stand for how many come behind a request before its batch begins.
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
-MOST_REPLICAS = 1 << 16
+MAX_REPLICAS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def fewest_replicas(load: Callable[[int], Forecast | None], p99_s: float) -> int
     high = 1
     while not enough(high):
         high *= 2
-        if high > MOST_REPLICAS:
+        if high > MAX_REPLICAS:
             return None
     low = high // 2
     while high - low > 1:

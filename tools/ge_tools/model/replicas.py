@@ -25,7 +25,7 @@ from ge_tools.model.queueing import Forecast, fewest_replicas, waiting
 __all__ = ["LoadPlan", "load_text", "plan_load"]
 
 DRAWS = 8  # batches of each size
-MOST_TOGETHER = 64  # larger batches cost as these do, per request, or less
+MAX_TOGETHER = 64  # larger batches cost as these do, per request, or less
 SEED = 1
 
 
@@ -162,7 +162,7 @@ def _times(model: ShapedModel) -> Array:
     costs = cost_model(model, known_costs(model) or measured_anew(model))
     draw = _drawing(model, costs)
     rows = np.mean([request.rows for request in (draw(i) for i in range(64))])
-    most = int(np.clip(model.config.max_batch_size / rows, 1, MOST_TOGETHER))
+    most = int(np.clip(model.config.max_batch_size / rows, 1, MAX_TOGETHER))
     policy = Policy(
         axes=model.layout.axes,
         packed=model.session.packed,

@@ -12,9 +12,9 @@ from ge_tools.watch.readings import Reading
 
 __all__ = ["bins", "draw_padding", "draw_rates", "draw_shapes", "shapes_height"]
 
-MOST_BUCKETS = 8
+MAX_BUCKETS = 8
 # So that a few bars are not as thick as a page.
-LEAST_LINES = 3
+MIN_LINES = 3
 # Inches, without and with lengths to show.
 HEIGHTS = (1.4, 2.6)
 REAL, RAN, LONGEST = "sent", "run", "if each batch were padded to its longest"
@@ -85,11 +85,11 @@ def _lengths(axes: Any, axis: str, rows: Mapping[int, float], colour: str) -> No
 
 
 def _buckets(axes: Any, buckets: Sequence[tuple[str, float]], colour: str) -> None:
-    shown = list(buckets[:MOST_BUCKETS])
+    shown = list(buckets[:MAX_BUCKETS])
     bars = axes.barh(range(len(shown)), [runs for _, runs in shown], color=colour, alpha=0.75)
     axes.bar_label(bars, fmt="%.0f", padding=3, fontsize=8)
     axes.set_yticks(range(len(shown)), [name for name, _ in shown], fontsize=8)
-    axes.set_ylim(max(len(shown), LEAST_LINES) - 0.5, -0.5)
+    axes.set_ylim(max(len(shown), MIN_LINES) - 0.5, -0.5)
     axes.margins(x=0.15)
     more = len(buckets) - len(shown)
     axes.set_title(f"buckets, rows x sizes{f' ({more} more)' if more else ''}")

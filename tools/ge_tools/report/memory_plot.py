@@ -28,7 +28,7 @@ LEGEND = {
 BAR = 0.62
 # A text goes into a bar of at least this share of the axis, else beside it.
 ROOMY = 0.3
-MOST_NAMES = 2
+MAX_NAMES = 2
 
 
 def write_memory_plot(path: Path, repository: Repository) -> None:
@@ -131,7 +131,7 @@ def _words(demand: Demand, memory: DevicePlan) -> str:
         return "not known before it runs"
     text = format_bytes(demand.workspace_bytes)
     others = memory.plan.waits_for(demand.model)
-    if len(others) > MOST_NAMES:
+    if len(others) > MAX_NAMES:
         text += f", in turn with {len(others)} others"
     elif others:
         text += f", in turn with {' and '.join(others)}"

@@ -18,7 +18,7 @@ __all__ = ["write_plot"]
 
 # Colours that people with any colour vision tell apart (Okabe and Ito).
 TRAFFIC, NOW, PROPOSED, REAL = "#B8C4CE", "#D55E00", "#0072B2", "#4D4D4D"
-MOST_BARS = 80
+MAX_BARS = 80
 BARS_PER_OCTAVE = 12
 # Sizes that differ by more are drawn on a logarithmic axis.
 LOGARITHMIC_FROM = 32
@@ -80,7 +80,7 @@ def _edges(proposal: Proposal) -> tuple[list[float], bool]:
     logarithmic = high / low >= LOGARITHMIC_FROM
     edges = [low - 0.5]
     while edges[-1] < high:
-        span = edges[-1] / BARS_PER_OCTAVE if logarithmic else (high - low) / MOST_BARS
+        span = edges[-1] / BARS_PER_OCTAVE if logarithmic else (high - low) / MAX_BARS
         edges.append(edges[-1] + max(math.ceil(span), 1))
     return [*edges, edges[-1] + (edges[-1] - edges[-2])], logarithmic
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.serving.learning.tuning import LEAST_SAVING, Option, Proposal
+from ge_backend.serving.learning.tuning import MIN_SAVING, Option, Proposal
 from ge_tools.model.pbtxt_edit import parameter_line
 from ge_tools.report.table import table
 
@@ -20,7 +20,7 @@ ANY_SHAPE = (
 
 HAS_THEM = "config.pbtxt has these sizes already"
 NOTHING = (
-    f"nothing is applied: less than {LEAST_SAVING:.0%} would be saved; with --graphs it is, "
+    f"nothing is applied: less than {MIN_SAVING:.0%} would be saved; with --graphs it is, "
     "whatever it saves"
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ge_backend.serving.learning.tuning import LEAST_SAVING
+from ge_backend.serving.learning.tuning import MIN_SAVING
 from ge_tools.model.as_served import Measured
 from ge_tools.model.pbtxt_edit import parameter_line
 from ge_tools.model.ways import Way
@@ -51,7 +51,7 @@ class Comparison:
         if best is None or now is None or self.now.precision not in self.allowed:
             return best
         gain = measured[best].requests_per_s / now.requests_per_s
-        return best if gain >= 1 + LEAST_SAVING else self.now
+        return best if gain >= 1 + MIN_SAVING else self.now
 
     def parameters(self) -> dict[str, str]:
         """Return what sets the best way in config.pbtxt, where it is not so by now."""
@@ -73,7 +73,7 @@ def comparison_text(comparison: Comparison, diff: str | None) -> list[str]:
     lines += ["", *_lower(comparison)]
     settings = [parameter_line(*item) for item in comparison.parameters().items()]
     if not settings:
-        return [*lines, f"nothing is at least {LEAST_SAVING:.0%} faster than what serves it now"]
+        return [*lines, f"nothing is at least {MIN_SAVING:.0%} faster than what serves it now"]
     if diff is None:
         return [*lines, *settings]
     if not diff:

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.imports import importing
-from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported, let_go
+from ge_backend.errors import ConfigError, DeviceUnavailable, ModelError, Unsupported, drop_frames
 from ge_backend.model.config.engine_table import ENGINES, EngineRow
 
 __all__ = ["Engines", "installed", "preferred"]
@@ -61,7 +61,7 @@ class Engines(Generic[_Given]):
             try:
                 return self._opened(engine, source)
             except (DeviceUnavailable, Unsupported) as error:
-                refused.append(let_go(error))  # what it has read of the file is freed first
+                refused.append(drop_frames(error))  # what it has read of the file is freed first
                 if engine is not engines[-1]:
                     log.info("engine %s is left out: %s", engine.name, error)
         raise refused[0]

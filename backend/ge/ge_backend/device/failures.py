@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory
 
-__all__ = ["failure", "reason", "told_by_caller", "without_folders"]
+__all__ = ["failure", "quiet_failures", "reason", "without_folders"]
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def failure(error: BaseException, path: str) -> GeError:
 
 
 @contextlib.contextmanager
-def told_by_caller() -> Iterator[None]:
+def quiet_failures() -> Iterator[None]:
     """Log failures in this thread as details: the caller of the run says what failed."""
     before = _LEVEL.set(logging.DEBUG)
     try:

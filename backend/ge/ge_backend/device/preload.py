@@ -13,7 +13,7 @@ from ge_backend.device.imports import importing
 from ge_backend.device.machine.openmp import spin_briefly
 from ge_backend.model.config.engine_table import engines_for, language_engines
 
-__all__ = ["acts_for", "language_acts", "rehearse"]
+__all__ = ["acts_for", "language_acts", "preload"]
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ PROGRAM = "ge_backend.engines.torch.program:load_a_program"
 
 
 def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:
-    """Return what to rehearse for a model file: modules, and functions as `module:function`.
+    """Return what to preload for a model file: modules, and functions as `module:function`.
 
     The device is named, such as `cpu` or `cuda:1`; so may be the engine, else it is the first that
     is installed.
@@ -41,7 +41,7 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
 
 
 def language_acts(device: str, engine: str) -> tuple[str, ...]:
-    """Return what to rehearse for a language model: the engines that may compute it.
+    """Return what to preload for a language model: the engines that may compute it.
 
     Device and engine are as in `OpenLanguage`.
     """
@@ -49,7 +49,7 @@ def language_acts(device: str, engine: str) -> tuple[str, ...]:
     return tuple(act for row in rows for act in (row.name, row.opener.partition(":")[0]))
 
 
-def rehearse(acts: Iterable[str]) -> None:
+def preload(acts: Iterable[str]) -> None:
     """Import modules and call functions; what fails here fails again, and is told, at a load."""
     spin_briefly()
     for act in acts:

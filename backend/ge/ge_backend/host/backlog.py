@@ -28,7 +28,7 @@ __all__ = ["Backlog", "BatchServer"]
 ASK_AFTER_NS = 5_000_000
 # And while no more may wait, this many are asked so often, in turn: until then none is let in.
 ASK_EVERY_NS = 50_000_000
-MOST_ASKED = 100
+MAX_ASKED = 100
 GIVEN_UP = "the client has given up on the request while it waited"
 
 
@@ -191,7 +191,7 @@ class Backlog:
             return []
         self._asked_ns = now_ns
         first = self._asked_to if self._asked_to < len(self._waiting) else 0
-        asked = list(islice(self._waiting, first, first + MOST_ASKED))
+        asked = list(islice(self._waiting, first, first + MAX_ASKED))
         gone = {arrival for arrival in asked if arrival.request.is_cancelled()}
         self._asked_to = first + len(asked) - len(gone)
         if gone:

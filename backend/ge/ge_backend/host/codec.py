@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # Bytes of an error's text. gRPC sends it behind the answer, with three letters for a byte that is
 # not ASCII, and clients take 8 KiB of that: what is longer comes as another error.
-MOST_BYTES, LAST_BYTES = 2000, 500
+MAX_BYTES, LAST_BYTES = 2000, 500
 # A year, instead of whatever longer time a client says: deadlines are added to and sent as numbers
 # of 64 bits.
 LONGEST_TIMEOUT_US = 366 * 24 * 3600 * 10**6
@@ -134,8 +134,8 @@ def error_response(error: GeError) -> Any:
     """
     code = getattr(pb_utils.TritonError, error.status.value)
     said = str(error).encode(errors="backslashreplace")
-    if len(said) > MOST_BYTES:
-        said = said[: MOST_BYTES - LAST_BYTES] + b" ... " + said[-LAST_BYTES:]
+    if len(said) > MAX_BYTES:
+        said = said[: MAX_BYTES - LAST_BYTES] + b" ... " + said[-LAST_BYTES:]
     return pb_utils.InferenceResponse(
         error=pb_utils.TritonError(said.decode(errors="ignore"), code)
     )

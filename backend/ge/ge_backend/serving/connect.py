@@ -57,7 +57,7 @@ ARENA_BYTES = 1 << 20
 # A name for the first engine that can, as when none is named.
 AUTO = "auto"
 # A run of an encoder on more cores than these gains little from more.
-MOST_THREADS = 4
+MAX_THREADS = 4
 # Until then a server that starts has opened its models, or most of them.
 SPARE_AFTER_S = 5.0
 # What shows a process some devices of a kind only, numbered anew.
@@ -258,12 +258,12 @@ def _inline_lanes(config: ModelConfig) -> int:
     """Return how many runs at once an executor has that is one instance's: on a CPU, few.
 
     An instance has one batch at a time, and one run on all cores after another answers sooner than
-    several side by side on one core each. Beyond `MOST_THREADS` for a run there are more lanes.
+    several side by side on one core each. Beyond `MAX_THREADS` for a run there are more lanes.
     """
     if config.placement.kind != "cpu":
         return 0
     cores = usable_cores()
-    return max(min(config.instances, cores), cores // MOST_THREADS, 1)
+    return max(min(config.instances, cores), cores // MAX_THREADS, 1)
 
 
 def _spare_after_s(machine: MachineConfig) -> float | None:

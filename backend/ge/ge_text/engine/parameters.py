@@ -36,7 +36,7 @@ MAX_BAD_WORDS = 1024  # each becomes tokens three times
 MAX_BAD_LETTERS = 2**16  # of all of them
 MAX_BAD_TOKENS = 64  # of each; before every token, words of each length are looked for
 MAX_STRUCTURE = 2**16  # letters; what a compiler has to do grows with them
-LEAST_TOP_P = 1e-9  # of the likeliest token alone
+MIN_TOP_P = 1e-9  # of the likeliest token alone
 _MOST = 2**31 - 1
 
 Encode = Callable[[str], Sequence[int]]
@@ -260,7 +260,7 @@ def _number(name: str, value: Any) -> float:
 
 def _top_p(name: str, value: Any) -> float:
     """Return a share; 0, with OpenAI, is that of the likeliest token alone."""
-    return _number(name, value) or LEAST_TOP_P
+    return _number(name, value) or MIN_TOP_P
 
 
 def _whole(low: int, high: int) -> Callable[[str, Any], int]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from functools import partial
 
-from ge_backend.errors import DeviceFault, GeError, GraphFailed, let_go, unforeseen
+from ge_backend.errors import DeviceFault, GeError, GraphFailed, drop_frames, unforeseen
 from ge_backend.tensors import Array
 from ge_text.engine.adapters import AdapterCache, adapters_of
 from ge_text.engine.batch import build_batch
@@ -190,7 +190,7 @@ def _error_of(action: Callable[[], None]) -> GeError | None:
     except DeviceFault:
         raise
     except GeError as error:
-        return let_go(error)
+        return drop_frames(error)
     except Exception as error:
         log.exception("a step failed in an unforeseen way")
         return unforeseen(error, GraphFailed)

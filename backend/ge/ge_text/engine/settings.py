@@ -11,7 +11,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.model.config.sizes import parse_bytes
 
 __all__ = [
-    "MOST_DRAFTS",
+    "MAX_DRAFTS",
     "EngineSettings",
     "PreemptionMode",
     "Scheduling",
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 MEASURED_LENGTHS = (1, 3, 7, 15)
-MOST_DRAFTS = MEASURED_LENGTHS[-1]  # a row with more is computed like a piece of a prompt
+MAX_DRAFTS = MEASURED_LENGTHS[-1]  # a row with more is computed like a piece of a prompt
 
 
 class Scheduling(Enum):
@@ -122,10 +122,10 @@ class EngineSettings:
                 f"{str(self.speculative_model or '')!r}; expected both 'model' and the folder of "
                 "one, or neither"
             )
-        if not 0 <= self.num_speculative_tokens <= MOST_DRAFTS:
+        if not 0 <= self.num_speculative_tokens <= MAX_DRAFTS:
             raise ConfigError(
                 f"num_speculative_tokens is {self.num_speculative_tokens}; expected auto, or 1 to "
-                f"{MOST_DRAFTS}"
+                f"{MAX_DRAFTS}"
             )
         for name in ("itl_target_ms", "aging_s"):
             if not getattr(self, name) > 0:

@@ -32,7 +32,7 @@ EXTRA = "pip install 'triton-ge-backend[structure]'"
 KEPT = 32  # compiled structures that are kept for the next request with the same one
 # Each state takes 1 to 2 kB, and all texts of a structure share them: 40 MB at most, of the
 # library's 500.
-MOST_STATES = 20_000
+MAX_STATES = 20_000
 # The library by itself allows one token alone where the text is certain: the one that the tokenizer
 # makes of it. That may be a special one, which is no text; without this it allows all that fit.
 NO_FORCING = '%llguidance {"no_forcing": true}\n'
@@ -193,7 +193,7 @@ def _refuse(why: str, structure: Structure) -> Guide:
 
 
 def _compile(library: Any, tokenizer: Any, structure: Structure) -> GrammarGuide:
-    limits = library.LLParserLimits(max_lexer_states=MOST_STATES, verbose_errors=False)
+    limits = library.LLParserLimits(max_lexer_states=MAX_STATES, verbose_errors=False)
     try:
         grammar = _grammar(library, structure)
     except ValueError as error:

@@ -31,7 +31,7 @@ def mean(values):
 {"name": "mill", "built": 1874, "open": true, "people": [212, 180, 95]}
 Le moulin est fermé depuis longtemps, mais la maison du meunier est encore habitée.
 """
-MOST_IDS = 256
+MAX_IDS = 256
 # One id in this many, where there is no tokenizer.
 STRIDE = 7919
 
@@ -42,10 +42,10 @@ def fixed_ids(checkpoint: Checkpoint) -> Array:
     Without a tokenizer they are ids from all over the vocabulary.
     """
     if checkpoint.tokenizer is None:
-        ids = np.arange(MOST_IDS, dtype=np.int64) * STRIDE % checkpoint.vocabulary
+        ids = np.arange(MAX_IDS, dtype=np.int64) * STRIDE % checkpoint.vocabulary
     else:
         ids = np.asarray(open_tokenizer(checkpoint.tokenizer).encode(TEXT), np.int64)
-    return ids[: min(MOST_IDS, checkpoint.max_positions)]
+    return ids[: min(MAX_IDS, checkpoint.max_positions)]
 
 
 def log_probabilities(decoder: Decoder, ids: Array) -> torch.Tensor:

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 # Of what a model expects next in eight bits, from what it expects in full: the mean, in nats.
 # docs/precision.md has what models reach.
-MOST_DIVERGENCE = 0.05
+MAX_DIVERGENCE = 0.05
 NO_INT8 = (
     "precision 'int8', and this processor has no products of 8 bits (avx512_vnni, avx_vnni or "
     "amx_int8); take 'bf16'"
@@ -80,8 +80,8 @@ def _compressed(
         return divergence(expected, log_probabilities(tested[0], ids))
 
     figure = 0.0 if asked.assumed else asked.kept(checkpoint.files, measured)
-    told = f"{figure:.4f} nats over {len(ids)} tokens, expected {MOST_DIVERGENCE:g} or less"
-    if figure > MOST_DIVERGENCE:
+    told = f"{figure:.4f} nats over {len(ids)} tokens, expected {MAX_DIVERGENCE:g} or less"
+    if figure > MAX_DIVERGENCE:
         log.warning(
             "%s: precision 'int8' is too far from %s: KL %s; served in %s; the parameter "
             "'assume: precision' keeps it",

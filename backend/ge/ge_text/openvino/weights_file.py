@@ -22,7 +22,7 @@ __all__ = ["WeightsFile"]
 
 log = logging.getLogger(__name__)
 
-LEAST_BYTES = 1 << 16
+MIN_BYTES = 1 << 16
 
 
 class WeightsFile:
@@ -32,7 +32,7 @@ class WeightsFile:
     stays as it is, and the log says why.
 
     Args:
-        graph: whose constants of `LEAST_BYTES` and more are replaced, in place.
+        graph: whose constants of `MIN_BYTES` and more are replaced, in place.
         folder: of the file; None: that of temporary files (`TMPDIR`).
     """
 
@@ -62,7 +62,7 @@ class WeightsFile:
 
 
 def _is_large(node: Any) -> bool:
-    return bool(node.get_type_name() == "Constant" and node.get_byte_size() >= LEAST_BYTES)
+    return bool(node.get_type_name() == "Constant" and node.get_byte_size() >= MIN_BYTES)
 
 
 def _append(file: BinaryIO, constant: Any) -> int:

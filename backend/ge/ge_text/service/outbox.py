@@ -23,7 +23,7 @@ __all__ = ["Outbox"]
 # Of one message; a quarter of what the other end takes, since all else stands while it is encoded.
 NEWS_BYTES = MAX_BYTES // 4
 # How many messages may wait that cannot be joined.
-MOST_UNSAID = 1000
+MAX_UNSAID = 1000
 
 
 class Outbox:
@@ -57,7 +57,7 @@ class Outbox:
     def wait_for_room(self) -> None:
         """Wait while much is unsaid: for the thread that takes what the client asks for."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._others) < MOST_UNSAID or self._closed)
+            self._changed.wait_for(lambda: len(self._others) < MAX_UNSAID or self._closed)
 
     def close(self) -> None:
         """End the thread; what has not been posted is lost, like the client."""

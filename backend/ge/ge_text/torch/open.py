@@ -13,7 +13,7 @@ from ge_backend.engines.torch.device_errors import device_errors, meaning
 from ge_backend.engines.torch.slow_bf16 import tell_slow_bf16
 from ge_backend.engines.torch.streams import Streams
 from ge_backend.engines.torch.vendor import Vendor
-from ge_backend.errors import DeviceUnavailable, let_go
+from ge_backend.errors import DeviceUnavailable, drop_frames
 from ge_backend.model.files.checkpoint import Checkpoint, read_checkpoint
 from ge_text.models.guide import open_guides
 from ge_text.models.open import OpenedLanguage, OpenLanguage, cached_as, held_as
@@ -88,7 +88,7 @@ def _errors(folder: str, vendor: Vendor | None) -> Iterator[None]:
 
 def _give_back(streams: Streams, error: BaseException) -> None:
     """Return the memory of weights that were not all loaded to the device."""
-    let_go(error)
+    drop_frames(error)
     with (
         contextlib.suppress(RuntimeError),
         streams.computing(),

@@ -12,7 +12,7 @@ from ge_backend.device.base import Range
 from ge_backend.device.workspace.plan import MemoryPlan, Need, footprint, plan_memory
 
 GIB = 2**30
-MOST_PADDING = 95
+MAX_PADDING = 95
 
 
 def planned(pool_bytes, **needs):
@@ -138,7 +138,7 @@ def test_every_plan_is_sound(case):
             found = plan.ranges[need.holder]
             assert found.offset % 64 == 0
             assert 0 <= found.offset < found.end <= size
-            assert need.nbytes <= found.nbytes <= need.nbytes + MOST_PADDING
+            assert need.nbytes <= found.nbytes <= need.nbytes + MAX_PADDING
     _check_conflicts(plan, {need.holder: need.weight for need in needs})
     _check_gaps(plan)
 

@@ -659,7 +659,7 @@ def test_an_encoders_checkpoint_is_torchs(tmp_path, monkeypatch):
     from ge_backend.engines.torch import encoder_accelerator
     from ge_backend.engines.torch import npu as torch_npu
 
-    monkeypatch.setattr(encoder_accelerator, "MOST_TOKENS", 24)
+    monkeypatch.setattr(encoder_accelerator, "MAX_TOKENS", 24)
     monkeypatch.setattr(torch_npu, "open_npu", lambda *_, **__: FakeVendor())
     npu = Npu(tmp_path)
     folder = as_sentence_encoder(write_checkpoint(npu.folder))

@@ -90,7 +90,7 @@ def test_many_rows_are_computed_a_few_at_a_time(encoder, monkeypatch):
         module._Compiled, "run", lambda self, given: counts.append(given.count) or run(self, given)
     )
     whole = OpenVinoLayers(encoder).layers(1, 1)(packed)
-    monkeypatch.setattr(module, "MOST_TOKENS", 8)
+    monkeypatch.setattr(module, "MAX_TOKENS", 8)
     found = OpenVinoLayers(encoder).layers(1, 1)(packed)
     assert counts == [sum(lengths), 1 + 2 + 3, 4 + 4, 9, 12]
     np.testing.assert_allclose(found[: sum(lengths)], whole[: sum(lengths)], atol=1e-5)

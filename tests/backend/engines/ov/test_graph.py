@@ -167,7 +167,7 @@ def test_a_bucket_of_an_input_that_openvino_calls_otherwise(load, tmp_path):
 
 def test_buckets_have_bodies_of_their_own_smallest_first(load, monkeypatch):
     """So many; the others run in the model for any shape. All are right."""
-    monkeypatch.setattr(ov_graph, "MOST_BODIES", 2)
+    monkeypatch.setattr(ov_graph, "MAX_BODIES", 2)
     graph = load()
     assert graph.bucketed
     sizes = [(4, 16), (1, 8), (2, 8)]

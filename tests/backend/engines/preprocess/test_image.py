@@ -15,7 +15,7 @@ from builders.images import encoded, gradient
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.engines.kinds.cpu import CpuDevice
 from ge_backend.engines.preprocess.image import eight_bits
-from ge_backend.engines.preprocess.image_file import MOST_PIXELS
+from ge_backend.engines.preprocess.image_file import MAX_PIXELS
 from ge_backend.errors import GraphFailed, ModelError
 
 NORMAL = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -229,7 +229,7 @@ def test_what_a_result_may_have_does_not_bound_a_size_that_is_given(load):
 
 def test_pillow_takes_as_many_pixels_as_can_be_asked_for():
     """And no more, so a larger `max_pixels` would have no effect."""
-    assert MOST_PIXELS == 2 * Image.MAX_IMAGE_PIXELS
+    assert MAX_PIXELS == 2 * Image.MAX_IMAGE_PIXELS
 
 
 @pytest.mark.parametrize("error", [MemoryError, OverflowError])

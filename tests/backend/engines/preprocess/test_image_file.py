@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ge_backend.engines.preprocess.image_file import MOST_PIXELS, read_image_file
+from ge_backend.engines.preprocess.image_file import MAX_PIXELS, read_image_file
 from ge_backend.errors import ModelError
 
 
@@ -50,7 +50,7 @@ def test_everything_can_be_said(read):
     assert (steps.shortest, steps.longest, steps.crop, steps.fixed) == (8, 16, (4, 6), (4, 6))
     assert (steps.channels, steps.layout, steps.interpolation) == ("L", "HWC", "lanczos")
     assert (steps.mean, steps.std, steps.max_pixels) == ((0.5,), (2.0,), 100)
-    assert read({"max_pixels": MOST_PIXELS}).max_pixels == MOST_PIXELS
+    assert read({"max_pixels": MAX_PIXELS}).max_pixels == MAX_PIXELS
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_sizes_after_resizing(read, resize, size, expected):
         ({"std": [1, 0, 1]}, "none may be 0"),
         ({"mean": ["a", "b", "c"]}, "could not convert"),
         ({"max_pixels": 0}, "max_pixels is 0"),
-        ({"max_pixels": MOST_PIXELS + 1}, "max_pixels is 178956971; expected at most 178956970"),
+        ({"max_pixels": MAX_PIXELS + 1}, "max_pixels is 178956971; expected at most 178956970"),
     ],
 )
 def test_what_cannot_be_used_is_refused(read, given, named):

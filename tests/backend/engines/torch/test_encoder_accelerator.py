@@ -29,7 +29,7 @@ OUTPUT = "sentence_embedding"
 @pytest.fixture(autouse=True)
 def few_sizes(monkeypatch):
     """So that loading takes a moment only; the longest row is by itself."""
-    monkeypatch.setattr(module, "MOST_TOKENS", 24 + module.LEAST_ROW)
+    monkeypatch.setattr(module, "MAX_TOKENS", 24 + module.MIN_ROW)
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ class Counted:
 def load(monkeypatch, tmp_path):
     """Return what opens an encoder on the accelerator, with the kernel or without it."""
     folder = as_sentence_encoder(write_checkpoint(tmp_path))
-    for most in ("MOST_TOKENS", "MOST_TOKENS_VARLEN"):
+    for most in ("MAX_TOKENS", "MAX_TOKENS_VARLEN"):
         monkeypatch.setattr(encoder_accelerator, most, 64)
     opened = []
 

@@ -114,7 +114,7 @@ def test_a_process_that_beats_is_left_alone(process, monkeypatch):
     monkeypatch.setattr(watch, "STOPPED_S", 0.4)
     monkeypatch.setattr(watch, "QUIET_S", 0.1)
     # As with the module's own times a pause of this process alone is not taken for silence.
-    monkeypatch.setattr(watch, "MOST_COUNTED_NS", 100_000_000)
+    monkeypatch.setattr(watch, "MAX_COUNTED_NS", 100_000_000)
     page = Outstanding()
     page.beat()
     looking, beating = Watch(process.pid), Beating(page)

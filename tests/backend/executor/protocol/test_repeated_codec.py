@@ -8,7 +8,7 @@ import pytest
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.codec import Codec
 from ge_backend.executor.protocol.messages import Done, Ok, RetainOutput, Run, TensorRef
-from ge_backend.executor.protocol.repeated_codec import KNOWN, MOST_BYTES, RepeatedCodec
+from ge_backend.executor.protocol.repeated_codec import KNOWN, MAX_BYTES, RepeatedCodec
 from ge_backend.executor.protocol.rules import MOST
 from ge_backend.executor.protocol.wire import decode, encode
 
@@ -86,8 +86,8 @@ def test_what_keeps_other_tensors_each_time_is_not_remembered(codec):
 def test_what_is_long_is_read_each_time(codec):
     """So that a stranger cannot fill the memory."""
     runs = run_codec(codec)
-    block = runs.encode(replace(RUN, inputs=(X,) * (MOST_BYTES // 50)))
-    assert len(block) > MOST_BYTES
+    block = runs.encode(replace(RUN, inputs=(X,) * (MAX_BYTES // 50)))
+    assert len(block) > MAX_BYTES
     assert runs.decode(block) == runs.decode(block)
     assert codec.read == 2
 

@@ -15,7 +15,7 @@ from ge_backend.executor.protocol.messages import (
     RetainTensors,
     Run,
 )
-from ge_backend.executor.server.device_tensors import MOST_FREED, BoundGraphs, DeviceTensorStores
+from ge_backend.executor.server.device_tensors import MAX_FREED, BoundGraphs, DeviceTensorStores
 
 MOST = 4096
 
@@ -230,12 +230,12 @@ def test_only_so_many_freed_tensors_that_never_were_are_remembered(open_, device
     """The newest ones: runs in flight are few."""
     graph = Graph(device)
     stub = open_(graph=graph)
-    stub.free(*range(1, 3 * MOST_FREED))
+    stub.free(*range(1, 3 * MAX_FREED))
     stub.run(x=1, keep=1)
     assert stores.figures()[0] == 1
-    stub.run(x=1, keep=3 * MOST_FREED - 1)
+    stub.run(x=1, keep=3 * MAX_FREED - 1)
     assert stores.figures()[0] == 1
-    assert len(stub.graphs.run_of(7).tensors._freed) < MOST_FREED
+    assert len(stub.graphs.run_of(7).tensors._freed) < MAX_FREED
 
 
 def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):

@@ -104,7 +104,7 @@ def test_who_may_wait_says_its_own_behind_all_that_was_said(ends):
 @pytest.mark.parametrize("wait", [False, True])
 def test_what_is_sent_or_is_not_leaves_no_descriptor(ends, monkeypatch, wait):
     """Neither what fits, nor what waits, nor what does not fit into a message, nor what is lost."""
-    monkeypatch.setattr(outgoing, "MOST_DESCRIPTORS", MANY)
+    monkeypatch.setattr(outgoing, "MAX_DESCRIPTORS", MANY)
     (out, peer), before = ends, num_descriptors()
     out.send(Inspect(id=0), (memory(),), wait=wait)
     say(out, range(1, MANY))
@@ -127,7 +127,7 @@ def test_what_is_sent_or_is_not_leaves_no_descriptor(ends, monkeypatch, wait):
 @pytest.mark.parametrize("what", ["bytes", "descriptors"])
 def test_a_stub_that_leaves_too_much_unread_is_dropped(ends, monkeypatch, caplog, what):
     """It has what its socket held, and then the end; nothing of the rest is kept."""
-    monkeypatch.setattr(outgoing, f"MOST_{what.upper()}", 4000 if what == "bytes" else 2)
+    monkeypatch.setattr(outgoing, f"MAX_{what.upper()}", 4000 if what == "bytes" else 2)
     (out, peer), before = ends, num_descriptors()
     for number in range(MANY):
         out.send(Inspect(id=number), (memory(),) if what == "descriptors" else ())

@@ -73,7 +73,7 @@ def test_near_answers_are_served(judge):
     """The verdict says how near they were, of the same graph in the file's own precision."""
     verdict, lower, asked = judge(encoder())
     assert (verdict.verdict, lower) == (HOLDS, None)
-    assert float(verdict.figure.split()[1]) >= module.LEAST_COSINE
+    assert float(verdict.figure.split()[1]) >= module.MIN_COSINE
     assert asked == [("openvino", "origin")]
 
 
@@ -83,7 +83,7 @@ def test_answers_that_are_too_far_are_served_in_the_next_precision(judge):
     verdict, lower, _ = judge(encoder(spoilt=True))
     assert verdict.verdict == FAILS
     assert lower.precision == "bf16"
-    assert float(verdict.figure.split()[1].rstrip(",")) < module.LEAST_COSINE
+    assert float(verdict.figure.split()[1].rstrip(",")) < module.MIN_COSINE
     assert "served in 'bf16'; the parameter 'assume: precision' keeps it" in verdict.line()
 
 

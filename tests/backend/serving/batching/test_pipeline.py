@@ -215,7 +215,7 @@ def test_outputs_of_unknown_shapes_find_room_in_the_arena_from_the_second_run_on
     open_staged_pipeline, monkeypatch, most, inside
 ):
     """As much as a run lacked before, if that is not too much; right wherever they are."""
-    monkeypatch.setattr("ge_backend.serving.batching.pipeline.MOST_SPILL_BYTES", most)
+    monkeypatch.setattr("ge_backend.serving.batching.pipeline.MAX_SPILL_BYTES", most)
     ids, length = ECHO["outputs"]
     told = {**ids, "dims": ["batch", "places"]}
     pipeline = open_staged_pipeline(

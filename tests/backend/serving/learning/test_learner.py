@@ -462,7 +462,7 @@ def test_prepared_buckets_are_bounded(bench, caplog):
 
 def test_the_bound_grows_with_the_buckets_that_a_model_begins_with(bench, monkeypatch):
     """Some number of them may be prepared also where it begins with few."""
-    monkeypatch.setattr(learner, "LEAST_GRAPHS", len(BUCKETS) + 1)
+    monkeypatch.setattr(learner, "MIN_GRAPHS", len(BUCKETS) + 1)
     one = bench.instance(overflow="extend")
     one.ask(50)
     assert one.swapped()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
-from ge_backend.serving.learning.regrid import LEAST_ROWS, extended, relearned
+from ge_backend.serving.learning.regrid import MIN_ROWS, extended, relearned
 from ge_backend.shapes.buckets.costs import element_costs
 from ge_backend.shapes.buckets.grid import covers
 from ge_backend.shapes.traffic.histogram import SizeHistogram
@@ -100,9 +100,9 @@ def test_a_small_saving_changes_nothing():
 
 def test_thin_traffic_changes_nothing():
     """A few rows say nothing, however far they are from the boundaries."""
-    thin = {18: LEAST_ROWS - 1}
+    thin = {18: MIN_ROWS - 1}
     assert relearned(COSTS, traffic_of(4, length=thin), ("length",)) == []
-    assert relearned(COSTS, traffic_of(4, length={18: LEAST_ROWS}), ("length",)) != []
+    assert relearned(COSTS, traffic_of(4, length={18: MIN_ROWS}), ("length",)) != []
 
 
 def test_sizes_without_a_bucket_do_not_move_the_largest():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ge_backend.shapes.buckets import costs as module
 from ge_backend.shapes.buckets.costs import (
-    MOST_SHAPES,
+    MAX_SHAPES,
     DynamicCosts,
     KnownShapes,
     StaticCosts,
@@ -268,4 +268,4 @@ def test_the_bound_holds_for_a_day_of_unequal_traffic():
     """Every number of rows with every length: far more shapes than are ever run."""
     shapes = KnownShapes()
     ran = {shapes.shape((rows, size)) for size in range(512, 0, -1) for rows in range(16, 0, -1)}
-    assert len(ran) == MOST_SHAPES
+    assert len(ran) == MAX_SHAPES

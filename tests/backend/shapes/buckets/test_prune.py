@@ -91,7 +91,7 @@ def test_more_buckets_than_can_be_weighed_are_refused():
 
 def test_of_too_much_traffic_the_heaviest_counts(monkeypatch):
     """A model that was loaded before there was traffic is loaded after it, too."""
-    monkeypatch.setattr(prune_module, "MOST_OFFERS", 2 * 3)
+    monkeypatch.setattr(prune_module, "MAX_OFFERS", 2 * 3)
     grid = grid_of((1,), (16, 32, 64))
     traffic = {(1, 20): 0.1, (1, 10): 0.6, (1, 60): 0.3}
     assert prune(grid, 2, traffic).entries == ((1, 16), (1, 64))

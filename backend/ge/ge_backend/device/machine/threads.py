@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 LONELY_S = 0.1
 # A run on all cores takes them from the client and the server on the same machine, so a small
 # gain is none.
-LEAST_GAIN = 1.1
+MIN_GAIN = 1.1
 # How many of the last runs of each kind are remembered; the shortest of them counts.
 REMEMBERED = 16
 # How many runs in a row a trial of the kind that lost has. The first of them finds the other kind's
@@ -105,7 +105,7 @@ class _Size:
     def _decide(self) -> None:
         """End a trial: keep to the kind that is faster, and look again sooner where it changed."""
         shortest = {kind: min(times, default=math.inf) for kind, times in self.times.items()}
-        wide = shortest[True] * LEAST_GAIN <= shortest[False]
+        wide = shortest[True] * MIN_GAIN <= shortest[False]
         self.gap = min(2 * self.gap, LATEST) if wide == self.wide else SOONEST
         self.wide, self.left = wide, self.gap
 

@@ -21,7 +21,7 @@ from ge_backend.tensors import Array, Shape, agree
 __all__ = ["HostStates"]
 
 # A buffer of more than this many times what a sequence begins with is not kept for the next one.
-MOST_SPARE = 4
+MAX_SPARE = 4
 
 
 class HostStates:
@@ -135,7 +135,7 @@ class _Growing:
 
     def _give_back(self, slot: int) -> None:
         """Release what a longer sequence has left, which may be any size."""
-        if self._buffers[slot].size > MOST_SPARE * max(1, self._initial.size):
+        if self._buffers[slot].size > MAX_SPARE * max(1, self._initial.size):
             self._buffers[slot] = np.empty(0, self._initial.dtype)
 
     def _keep(self, slot: int, value: Array) -> None:

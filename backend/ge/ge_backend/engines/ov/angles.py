@@ -24,7 +24,7 @@ __all__ = ["Angles", "ComputedAngles", "cut_angles"]
 KINDS = ("Sin", "Cos")
 # Angles take hardly any of a file's numbers: frequencies, and perhaps a table of positions. What
 # takes more is a layer whose activation is a sine.
-MOST_NUMBERS = 1 << 16
+MAX_NUMBERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,5 @@ class _Way:
                 return None
             waiting += [value.get_node() for value in operator.input_values()]
         return (
-            cls(angle=angle, sources=tuple(sources))
-            if sources and numbers <= MOST_NUMBERS
-            else None
+            cls(angle=angle, sources=tuple(sources)) if sources and numbers <= MAX_NUMBERS else None
         )

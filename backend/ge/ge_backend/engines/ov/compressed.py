@@ -2,7 +2,7 @@
 
 OpenVINO multiplies them by activations that it quantises as they come, `GROUP_SIZE` numbers at a
 time, and takes a zero point and a scale per output channel (`Convert`, `Subtract`, `Multiply`) into
-the product. Seen on 2026.4: it does so from `LEAST_DEPTH` rows of weights on.
+the product. Seen on 2026.4: it does so from `MIN_DEPTH` rows of weights on.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ GROUP_SIZE = 64
 # What a model with such weights is compiled with, beside what all models are.
 COMPILED_WITH: Mapping[str, str] = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": str(GROUP_SIZE)}
 # Of fewer rows OpenVINO makes weights wide once and for all.
-LEAST_DEPTH = 32
+MIN_DEPTH = 32
 # Weights of fewer numbers take no time.
-LEAST_NUMBERS = 1 << 12
+MIN_NUMBERS = 1 << 12
 LEVELS = 255
 FLOATS = ("f32", "f16", "bf16")
 MATRIX = 2
@@ -136,7 +136,7 @@ def _weights(product: Any) -> Any:
     if len(shape) != MATRIX or kind not in FLOATS:
         return None
     depth = shape[1 if product.get_attributes()["transpose_b"] else 0]
-    large = shape[0] * shape[1] >= LEAST_NUMBERS and depth >= LEAST_DEPTH
+    large = shape[0] * shape[1] >= MIN_NUMBERS and depth >= MIN_DEPTH
     return constant if large else None
 
 

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 # What is computed at once; a longer row is by itself. On a processor with AMX 16 and 32 rows of
 # log-normal lengths took 17 and 13 % less CPU time than with 256 in BF16, 5 % less in FP32, and
 # with 1,024 hardly less again.
-MOST_TOKENS = 512
+MAX_TOKENS = 512
 # Where one run takes all cores, pieces of so many tokens, in one block, have bodies of their own. A
 # model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of 2 to 4 (an
 # encoder of 6 layers), whatever its precision. A body takes 10 MB and a quarter of a second to
@@ -222,7 +222,7 @@ def _inputs(tokens: Tokens, width: int = 0) -> tuple[Array, Array]:
 
 
 def _pieces(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_tokens) -> Pieces:
-    return Pieces(encoder=encoder, most=MOST_TOKENS, rounded=rounded)
+    return Pieces(encoder=encoder, most=MAX_TOKENS, rounded=rounded)
 
 
 def _rounded(tokens: int) -> int:

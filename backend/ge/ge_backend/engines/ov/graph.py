@@ -53,7 +53,7 @@ PRECISIONS = ("origin", "bf16", "int8", PLAIN)
 # The copy of the weights that buckets share may take this part of the memory that is available.
 MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
-MOST_BODIES = 16
+MAX_BODIES = 16
 INT32 = np.iinfo(np.int32)
 
 
@@ -185,7 +185,7 @@ class OpenVinoGraph(Graph):
         """Return how many buckets may have a body: states of the model's own are not in any."""
         weights = sum(file.stat().st_size for file in model_files(self._path))
         fits = weights <= host_memory().free_bytes * MEMORY_SHARE
-        return MOST_BODIES if fits and not self._model.get_variables() else 0
+        return MAX_BODIES if fits and not self._model.get_variables() else 0
 
     def _buckets_of(self, chosen: frozenset[ShapesKey]) -> _Buckets:
         """Compile bodies for buckets; those that cannot be run in the model for any shape."""

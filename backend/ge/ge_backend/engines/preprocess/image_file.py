@@ -26,17 +26,17 @@ from typing import Any
 
 from ge_backend.errors import ModelError
 
-__all__ = ["MOST_PIXELS", "ImageSteps", "read_image_file"]
+__all__ = ["MAX_PIXELS", "ImageSteps", "read_image_file"]
 
 CHANNELS: Mapping[str, int] = {"RGB": 3, "BGR": 3, "L": 1}
 LAYOUTS = ("CHW", "HWC")
 INTERPOLATIONS = ("bilinear", "bicubic", "lanczos", "box", "hamming", "nearest")
 RESIZES: tuple[set[str], ...] = (set(), {"shortest"}, {"shortest", "longest"}, {"height", "width"})
 KEYS = ("resize", "crop", "channels", "layout", "mean", "std", "interpolation", "max_pixels")
-MAX_PIXELS = 50_000_000
+DEFAULT_PIXELS = 50_000_000
 # Source: Pillow 13, Image.py, `_decompression_bomb_check`: for all of a process, twice this is the
 # most that it opens.
-MOST_PIXELS = 2 * 89_478_485
+MAX_PIXELS = 2 * 89_478_485
 
 Size = tuple[int, int]  # height, width
 
@@ -126,7 +126,7 @@ def _steps(document: Any) -> ImageSteps:
         interpolation=_one_of(
             "interpolation", document.get("interpolation", "bilinear"), INTERPOLATIONS
         ),
-        max_pixels=_pixels(document.get("max_pixels", MAX_PIXELS)),
+        max_pixels=_pixels(document.get("max_pixels", DEFAULT_PIXELS)),
     )
 
 
@@ -137,9 +137,9 @@ def _count(key: str, value: Any) -> int:
 
 
 def _pixels(value: Any) -> int:
-    if (pixels := _count("max_pixels", value)) > MOST_PIXELS:
+    if (pixels := _count("max_pixels", value)) > MAX_PIXELS:
         raise ValueError(
-            f"max_pixels is {pixels}; expected at most {MOST_PIXELS}: Pillow opens no larger image"
+            f"max_pixels is {pixels}; expected at most {MAX_PIXELS}: Pillow opens no larger image"
         )
     return pixels
 

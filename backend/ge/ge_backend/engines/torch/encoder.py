@@ -34,7 +34,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
 # otherwise, and so nothing changes, unless an engine adds up in no fixed order.
 TOUCHED = 1e-4
 
-LEAST_LENGTH = 1e-12  # what a vector's length counts as, at least; as in torch
+MIN_LENGTH = 1e-12  # what a vector's length counts as, at least; as in torch
 
 # Computes the hidden states of rows end to end, FP32 `[T, W]` or longer; threads may share it.
 Layers: TypeAlias = Callable[[PackedRows], Array]
@@ -243,7 +243,7 @@ class PackedEncoder:
         if not self._folder.normalised:
             return rows
         lengths = np.sqrt(np.einsum("rw,rw->r", rows, rows))  # half of the time of `rows**2`
-        normalised: Array = rows / np.maximum(lengths, LEAST_LENGTH)[:, np.newaxis]
+        normalised: Array = rows / np.maximum(lengths, MIN_LENGTH)[:, np.newaxis]
         return normalised
 
     def _told(self, hidden: Array) -> Array:

@@ -36,11 +36,11 @@ __all__ = ["AcceleratorEncoder", "DeviceLayers"]
 # What is computed at once, unless a row is longer: with masks, whose work grows with its square,
 # and without. On an H100, BERT of 12 layers in BF16, 3,799 tokens: 3.9 ms in two pieces and 4.4 in
 # one with masks, 3.6 and 3.3 without.
-MOST_TOKENS = 2048
-MOST_TOKENS_VARLEN = 4096
-LEAST_TOKENS = 16
+MAX_TOKENS = 2048
+MAX_TOKENS_VARLEN = 4096
+MIN_TOKENS = 16
 # As how many tokens a row counts, at least: so a run has room for an eighth as many rows as tokens.
-LEAST_ROW = 8
+MIN_ROW = 8
 # Numbers of tokens per power of two: padding is a tenth on average, and graphs are few.
 STEPS = 4
 # Each input's axis: the last one says where rows begin and end, the one before whose a token is.
@@ -106,8 +106,8 @@ class DeviceLayers:
         with streams.computing(), device_errors(source.path, streams.vendor):
             kernel = find_varlen(encoder.dtype, _head_size(encoder), streams.vendor)
         self._told = "ends" if kernel else "rows"
-        most = MOST_TOKENS_VARLEN if kernel else MOST_TOKENS
-        self._pieces = Pieces(encoder=encoder, most=most, rounded=_rounded, least=LEAST_ROW)
+        most = MAX_TOKENS_VARLEN if kernel else MAX_TOKENS
+        self._pieces = Pieces(encoder=encoder, most=most, rounded=_rounded, least=MIN_ROW)
         self._sizes = _sizes(max(encoder.max_length, most))
         apart = varlen(kernel, encoder.max_length) if kernel else None
         with device_errors(source.path, streams.vendor):
@@ -207,7 +207,7 @@ def _moved(module: MaskedLayers, encoder: PackedEncoder, device: str) -> MaskedL
 
 
 def _rounded(tokens: int) -> int:
-    return rounded_tokens(max(tokens, LEAST_TOKENS), STEPS)
+    return rounded_tokens(max(tokens, MIN_TOKENS), STEPS)
 
 
 def _sizes(most: int) -> tuple[int, ...]:
@@ -218,11 +218,11 @@ def _sizes(most: int) -> tuple[int, ...]:
 def _inputs(tokens: Tokens) -> dict[str, Array]:
     """Return a run's inputs.
 
-    `ends` is INT64 `[R // LEAST_ROW + 1]`, from 0 to R: what is behind the last token is a row
+    `ends` is INT64 `[R // MIN_ROW + 1]`, from 0 to R: what is behind the last token is a row
     of its own, and those that are not there are empty.
     """
     size = tokens.inputs.shape[1]
-    ends = np.full(size // LEAST_ROW + 1, size, np.int64)
+    ends = np.full(size // MIN_ROW + 1, size, np.int64)
     ends[: len(tokens.ends)] = tokens.ends
     return dict(zip(INPUTS, (*tokens.inputs, ends), strict=True))
 

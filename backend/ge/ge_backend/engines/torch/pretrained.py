@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 # A checkpoint of embeddings often lacks the pooler, whose result is not used then.
 UNUSED = "pooler"
-MOST_NAMES = 5
+MAX_NAMES = 5
 # What a checkpoint is trained with before it is put to use, and tables that are made anew.
 LEFT_OUT = re.compile(
     r"^(cls|sop_classifier|lm_head|head|decoder|\w*predictions|generator_\w+|vocab_\w+)\.|pooler|position_ids"
@@ -101,12 +101,12 @@ def load_pretrained(
         if needed := [name for name in names if not unused or unused not in name]:
             raise ModelError(f"{what.replace('_', ' ')}: {', '.join(needed)}")
     if left_out and (lost := [n for n in loading["unexpected_keys"] if not left_out.search(n)]):
-        more = f" and {len(lost) - MOST_NAMES} more" if len(lost) > MOST_NAMES else ""
+        more = f" and {len(lost) - MAX_NAMES} more" if len(lost) > MAX_NAMES else ""
         log.warning(
             "%s: %s computes nothing with %s%s, so answers are without that",
             folder,
             type(model).__name__,
-            ", ".join(sorted(lost)[:MOST_NAMES]),
+            ", ".join(sorted(lost)[:MAX_NAMES]),
             more,
         )
     return model.eval().requires_grad_(False)

@@ -30,7 +30,7 @@ PERIOD_S = 0.25
 # At most, where the executor is idle and says that it will not beat for a while.
 LONGEST_S = 1.5
 # The most time that counts between two looks.
-MOST_COUNTED_NS = 500_000_000
+MAX_COUNTED_NS = 500_000_000
 # One that beats is well, and proc(5) is not read: that would be most of what an idle stub does.
 QUIET_S = 0.5
 # How long one may be silent that is stopped, that does nothing, and that does something.
@@ -139,7 +139,7 @@ class Silence:
 
     def seconds(self, now_ns: int, beat_ns: int) -> float:
         """Return it; asked again and again, with when the other one was, or will be, alive."""
-        self._silent_ns += min(now_ns - self.looked_ns, MOST_COUNTED_NS)
+        self._silent_ns += min(now_ns - self.looked_ns, MAX_COUNTED_NS)
         self._silent_ns = max(0, min(self._silent_ns, now_ns - beat_ns))
         self.looked_ns = now_ns
         return self._silent_ns / 1e9

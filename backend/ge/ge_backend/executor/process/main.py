@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.device.base import open_device
-from ge_backend.device.preload import rehearse
+from ge_backend.device.preload import preload
 from ge_backend.errors import GeError
 from ge_backend.executor.process import last_stubs
 from ge_backend.executor.process.bounded import bounded
@@ -110,7 +110,7 @@ def _stood_by(spare: argparse.Namespace, listener: Listener) -> argparse.Namespa
     signal.signal(signal.SIGTERM, lambda *_: _leave(listener))
     listener.open()
     _report(spare, {})
-    rehearse(spare.act)
+    preload(spare.act)
     arguments = wait_for_promotion(listener.sock, Path(spare.socket))
     if arguments is None:
         _leave(listener)

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ge_backend.device.preload import rehearse
+from ge_backend.device.preload import preload
 from ge_backend.errors import GeError
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 ACCEPTED = b"accepted"
 # It may be importing a large engine on a busy machine; one that takes longer is stopped, or hangs.
 ACCEPTS_WITHIN_S = 30.0
-LEAST_CORES, LEAST_BYTES = 4, 16 << 30
+MIN_CORES, MIN_BYTES = 4, 16 << 30
 MESSAGE_BYTES = 1 << 16
 PATIENCE_S = 5.0  # a spare's, with who connects and says nothing
 LOOK_S = 60.0  # between a spare's looks whether there is an executor to stand in for
@@ -52,7 +52,7 @@ LOOK_S = 60.0  # between a spare's looks whether there is an executor to stand i
 
 def is_wanted(setting: str, cores: int, memory_bytes: int) -> bool:
     """Whether a spare is kept: with `auto`, on machines of 4 cores and 16 GiB, or more."""
-    large = cores >= LEAST_CORES and memory_bytes >= LEAST_BYTES
+    large = cores >= MIN_CORES and memory_bytes >= MIN_BYTES
     return setting == "on" or (setting == "auto" and large)
 
 
@@ -62,7 +62,7 @@ def spare_path(executor: Path) -> Path:
 
 
 def tell(executor: Path, acts: Sequence[str]) -> bool:
-    """Have the spare rehearse what a model needs; False: there is none."""
+    """Have the spare preload what a model needs; False: there is none."""
     return _say(executor, {"acts": list(acts)})
 
 
@@ -122,7 +122,7 @@ def _spare_at(executor: Path) -> socket.socket | None:
 
 
 def keep_spare(address: ExecutorAddress) -> None:
-    """Wait, and have a spare rehearse what this stub's model needs; start one if there is none.
+    """Wait, and have a spare preload what this stub's model needs; start one if there is none.
 
     Every stub does it, some time after it connects: a server that starts has better to do. Without
     an executor there is none to stand in for, and nothing is done.
@@ -188,7 +188,7 @@ def wait_for_promotion(listener: socket.socket, executor: Path) -> list[str] | N
             close_all(descriptors)
             if "leave" in message:
                 return None
-        rehearse(message.get("acts", ()))
+        preload(message.get("acts", ()))
 
 
 def _received(sock: socket.socket) -> tuple[dict[str, list[str]], list[int]]:

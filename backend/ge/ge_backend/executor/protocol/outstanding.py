@@ -23,7 +23,7 @@ __all__ = ["Outstanding", "OutstandingView", "OutstandingWork", "PoolSample"]
 
 NBYTES = mmap.PAGESIZE
 # What a cell holds; a sum of estimates may be more, when a stub sends nonsense.
-MOST_NS = 2**63 - 1
+MAX_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Outstanding:
         """Let the stubs see `by_ns` more work, or less where it is below zero."""
         with self._lock:
             self._total_ns += by_ns
-            self._cells[0] = min(self._total_ns, MOST_NS)
+            self._cells[0] = min(self._total_ns, MAX_NS)
 
     def show(self, sample: PoolSample) -> None:
         """Let the stubs see the pool as it is."""

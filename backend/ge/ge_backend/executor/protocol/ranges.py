@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
-from ge_backend.executor.protocol.rules import MOST_ELEMENTS, Rule
+from ge_backend.executor.protocol.rules import MAX_ELEMENTS, Rule
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.model.config.settings import MOST_THREADS
+from ge_backend.model.config.settings import MAX_THREADS
 from ge_backend.tensors import DATA_TYPES, TensorSpec
 
 __all__ = ["RULES", "USUAL", "check_slots"]
 
 # Slots and rows cost memory each, before anything is computed.
-MOST_ROWS = 2**20
+MAX_ROWS = 2**20
 
 USUAL = Rule()
-_SHAPE = Rule(most=MOST_ELEMENTS, shape=True)
-_DIMS = Rule(least=-1, most=MOST_ELEMENTS, shape=True)
-_ROWS = Rule(most=MOST_ROWS)
+_SHAPE = Rule(most=MAX_ELEMENTS, shape=True)
+_DIMS = Rule(least=-1, most=MAX_ELEMENTS, shape=True)
+_ROWS = Rule(most=MAX_ROWS)
 _DTYPE = Rule(choices=tuple(DATA_TYPES))
 
 RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
@@ -42,7 +42,7 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.Run, "priority"): Rule(least=1, most=3),
         (messages.Run, "rows"): _ROWS,
         (messages.Run, "slots"): _ROWS,
-        (GraphSource, "threads"): Rule(most=MOST_THREADS),
+        (GraphSource, "threads"): Rule(most=MAX_THREADS),
         (messages.ServiceOpened, "spec"): Rule(words=True),
         (messages.GatherInput, "dtype"): _DTYPE,
         (messages.GatherInput, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none

@@ -23,7 +23,7 @@ __all__ = ["RepeatedCodec"]
 
 # Buckets that are remembered, by each end; and what is longer than this is not.
 KNOWN = 256
-MOST_BYTES = 4096
+MAX_BYTES = 4096
 
 _Repeated = TypeVar("_Repeated", bound=Run | Done)
 
@@ -91,7 +91,7 @@ class RepeatedCodec(Generic[_Repeated]):
             USUAL.check_number(number)
         lists, at = self._lists_at(block, at)
         body = block[at:]
-        rest = self._known(body) if len(body) <= MOST_BYTES else self._read(body)
+        rest = self._known(body) if len(body) <= MAX_BYTES else self._read(body)
         return self._kind(**dict(zip(self._numbers, numbers, strict=True)), **lists, **rest)
 
     def _lists_at(self, block: bytes, at: int) -> tuple[Mapping[str, Any], int]:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-__all__ = ["MOST", "MOST_ELEMENTS", "Rule"]
+__all__ = ["MAX_ELEMENTS", "MOST", "Rule"]
 
 # Two of them still add up in 64 bits.
 MOST = 2**62
 # Bounds of shapes: numpy 1 knows no more dimensions; 8 bytes for each element still fit in 64 bits.
-MOST_DIMENSIONS = 32
-MOST_ELEMENTS = 2**48
+MAX_DIMENSIONS = 32
+MAX_ELEMENTS = 2**48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +59,10 @@ class Rule:
         """
         if not self.shape:
             return
-        if len(values) > MOST_DIMENSIONS:
-            raise ValueError(f"{len(values)} dimensions, at most {MOST_DIMENSIONS} can be")
-        if math.prod(max(1, value) for value in values) > MOST_ELEMENTS:
-            raise ValueError(f"a tensor of shape {values} has more than {MOST_ELEMENTS} elements")
+        if len(values) > MAX_DIMENSIONS:
+            raise ValueError(f"{len(values)} dimensions, at most {MAX_DIMENSIONS} can be")
+        if math.prod(max(1, value) for value in values) > MAX_ELEMENTS:
+            raise ValueError(f"a tensor of shape {values} has more than {MAX_ELEMENTS} elements")
 
     def check_text(self, value: str) -> None:
         """See that a text is one of the choices, and can be a name.

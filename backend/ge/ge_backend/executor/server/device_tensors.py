@@ -42,7 +42,7 @@ __all__ = ["BoundGraphs", "BoundRuns", "DeviceTensorStore", "DeviceTensorStores"
 
 WHAT = "tensors between the steps of an ensemble"
 # Freed tensors that were not there are remembered so far back: a run's are few, and so are runs.
-MOST_FREED = 1024
+MAX_FREED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class DeviceTensorStore:
         """
         with self._lock:
             self._freed |= dict.fromkeys(key for key in keys if key not in self._tensors)
-            while len(self._freed) > MOST_FREED:
+            while len(self._freed) > MAX_FREED:
                 del self._freed[next(iter(self._freed))]
             freed = [self._tensors.pop(key) for key in keys if key in self._tensors]
         for tensor in freed:

@@ -15,7 +15,7 @@ from ge_backend.errors import (
     DeviceFault,
     GeError,
     GraphFailed,
-    let_go,
+    drop_frames,
     unforeseen,
 )
 from ge_backend.executor.server.queue import Job, JobQueue, StartedJob
@@ -224,9 +224,9 @@ def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Res
     except DeviceFault as error:
         log.critical("the device failed: %s", error)
         on_fault()
-        return let_go(error)
+        return drop_frames(error)
     except GeError as error:
-        return let_go(error)
+        return drop_frames(error)
     except Exception as error:
         log.exception("a request failed in an unforeseen way")
         return unforeseen(error, GraphFailed)

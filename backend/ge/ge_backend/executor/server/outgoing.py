@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # What may wait here beside what the socket holds, which is some hundreds of answers. A descriptor
 # is of memory for outputs that had no place in the stub's.
-MOST_BYTES = 16 << 20
-MOST_DESCRIPTORS = 64
+MAX_BYTES = 16 << 20
+MAX_DESCRIPTORS = 64
 # How long a stub may take nothing while something waits for it.
 SILENT_S = 300.0
 # What an answer takes here beside its bytes, about.
@@ -112,7 +112,7 @@ class Outgoing:
         self._unsent.append((block, descriptors))
         self._nbytes += len(block) + EACH_BYTES
         self._num_descriptors += len(descriptors)
-        if self._nbytes > MOST_BYTES or self._num_descriptors > MOST_DESCRIPTORS:
+        if self._nbytes > MAX_BYTES or self._num_descriptors > MAX_DESCRIPTORS:
             self._drop(f"it leaves {len(self._unsent)} answers unread")
 
     def _begin_sending(self, *, here: bool) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ge_backend.device.base import ROW_ERRORS, Graph
-from ge_backend.device.failures import told_by_caller
+from ge_backend.device.failures import quiet_failures
 from ge_backend.device.machine.host_memory import check_room
 from ge_backend.device.resident.states import StateStore
 from ge_backend.errors import GeError, GraphFailed, OutOfMemory, ProtocolError, StateLost
@@ -98,7 +98,7 @@ def run_graph(
             raise ProtocolError("a run takes or keeps tensors, and no owner of such was named")
         results = held.bound.run(message, inputs, places)
     elif held.states is None:
-        with told_by_caller() if message.trial else nullcontext():
+        with quiet_failures() if message.trial else nullcontext():
             results = held.graph.run(inputs, places, exclusive=grant.alone)
     else:
         results, states = held.states.run(
@@ -159,7 +159,7 @@ def measure(held: HeldGraph, message: Prepare) -> Prepared:
     cost = costs.get(message.inputs)
     cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
     if cost is None or not cached:
-        with told_by_caller():
+        with quiet_failures():
             cost = _measured(held.graph, message)
         if message.alone:
             costs[message.inputs] = cost

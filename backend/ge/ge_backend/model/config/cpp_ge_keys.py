@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.errors import ConfigError
-from ge_backend.model.config.settings import GE_LEVELS, MOST_LANES
+from ge_backend.model.config.settings import GE_LEVELS, MAX_LANES
 from ge_backend.tensors import Shape
 
 __all__ = ["CPP_GE_KEYS", "CppGeKey", "InputShapes", "Translated", "runs_row_by_row", "translate"]
@@ -169,10 +169,10 @@ def _lanes(
         return ()
     if kind == "cpu":
         return ("device_exec_blocks and instance_exec_blocks have no effect on a cpu",)
-    if lanes > MOST_LANES:
+    if lanes > MAX_LANES:
         raise ConfigError(
             f"parameter 'instance_exec_blocks' is {each}, which makes {lanes} runs at once on a "
-            f"card; expected at most {MOST_LANES}"
+            f"card; expected at most {MAX_LANES}"
         )
     if "lanes" in parameters:
         raise ConfigError("parameter 'lanes' says what device_exec_blocks says; keep one of them")
@@ -182,10 +182,10 @@ def _lanes(
 
 def _number(parameters: dict[str, str], key: str) -> int:
     text = parameters.pop(key, "").strip()
-    fits = text.isdecimal() and len(text) <= len(str(MOST_LANES)) and 1 <= int(text) <= MOST_LANES
+    fits = text.isdecimal() and len(text) <= len(str(MAX_LANES)) and 1 <= int(text) <= MAX_LANES
     if text and not fits:
         raise ConfigError(
-            f"parameter {key!r} is {text!r:.80}; expected a whole number from 1 to {MOST_LANES}"
+            f"parameter {key!r} is {text!r:.80}; expected a whole number from 1 to {MAX_LANES}"
         )
     return int(text or 0)
 

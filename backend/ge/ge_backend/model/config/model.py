@@ -39,9 +39,9 @@ from ge_backend.model.config.settings import (
     HOST_KEYS,
     HOST_PREFIXES,
     MACHINE_SETTINGS,
-    MOST_LANES,
-    MOST_LENGTH,
-    MOST_THREADS,
+    MAX_LANES,
+    MAX_LENGTH,
+    MAX_THREADS,
     OF_FUSED,
     SETTINGS,
     VLLM,
@@ -73,7 +73,7 @@ BATCH_INPUT_KINDS = (
 # The kind of device for which models are compiled ahead.
 COMPILED = "npu"
 # Where a setting has no other bound: no machine has so much of anything.
-MOST_COUNT = 10**18 - 1
+MAX_COUNT = 10**18 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,15 +338,15 @@ def _read_model(
             *(_unused(placement, instances) if sequence is not None else ()),
             *(sequence.notes if sequence is not None else ()),
         ),
-        lanes=count("lanes", least=0, most=MOST_LANES),
+        lanes=count("lanes", least=0, most=MAX_LANES),
         executor=values["executor"],
         fuse=values["fuse"],
         precision=values["precision"],
         engine="" if values["engine"] == "first" else values["engine"],
-        threads=count("threads", least=0, most=MOST_THREADS),
+        threads=count("threads", least=0, most=MAX_THREADS),
         overflow=values["overflow"],
         ragged=values["ragged"],
-        max_length=count("max_length", least=1, most=MOST_LENGTH),
+        max_length=count("max_length", least=1, most=MAX_LENGTH),
         max_elements=count("max_elements", least=0),
         max_graphs=count("max_graphs", least=0),
         bucket_file=_bucket_file(values["buckets"], directory),
@@ -469,7 +469,7 @@ def _assumed(text: str, origin: str) -> frozenset[str]:
 
 
 def _count(
-    said: Mapping[str, tuple[str, str]], key: str, *, least: int, most: int = MOST_COUNT
+    said: Mapping[str, tuple[str, str]], key: str, *, least: int, most: int = MAX_COUNT
 ) -> int:
     text, origin = said[key]
     # Python refuses to read thousands of digits.

@@ -21,7 +21,7 @@ KIND_OF_IDS = "npu"
 DEFAULT = "cpu"
 # Their first one is called by the kind alone.
 UNNUMBERED = ("cpu", "null")
-MOST_DIGITS = 9
+MAX_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Placement:
 
 def is_device_number(text: str) -> bool:
     """Whether a device may have this number; Python refuses to read one of thousands of digits."""
-    return text.isdecimal() and len(text) <= MOST_DIGITS
+    return text.isdecimal() and len(text) <= MAX_DIGITS
 
 
 def place(*, device: str, device_ids: str, forced: str) -> Placement:

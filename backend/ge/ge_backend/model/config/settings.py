@@ -21,9 +21,9 @@ __all__ = [
     "HOST_KEYS",
     "HOST_PREFIXES",
     "MACHINE_SETTINGS",
-    "MOST_LANES",
-    "MOST_LENGTH",
-    "MOST_THREADS",
+    "MAX_LANES",
+    "MAX_LENGTH",
+    "MAX_THREADS",
     "OF_FUSED",
     "SETTINGS",
     "VLLM",
@@ -37,13 +37,13 @@ VLLM = "vllm"
 # What may stand before `ge.<option>` in the C++ GE backend; here it means the same at each level.
 GE_LEVELS = ("session.", "graph.", "global.")
 # CPU threads of one run, in a configuration and in a message to an executor.
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 # Runs of a device at once: each is a thread, and what a run holds.
-MOST_LANES = 1024
+MAX_LANES = 1024
 # What serving takes for granted of a model; docs/tested.md says what each is.
 ASSUMPTIONS = ("axes", "outputs", "rows", "padding", "states", "engine", "precision")
 # A size in a bucket; see `buckets.strategies`.
-MOST_LENGTH = 2**31 - 1
+MAX_LENGTH = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ SETTINGS: tuple[Setting, ...] = (
         variable="GE_LANES",
         help="How many runs a device executes at once; 0: as many as suit it (on a CPU its cores, "
         "else 2). Models share their device's lanes: whichever opens it decides. "
-        f"At most {MOST_LANES}.",
+        f"At most {MAX_LANES}.",
     ),
     Setting(
         key="executor",
@@ -127,7 +127,7 @@ SETTINGS: tuple[Setting, ...] = (
         default="0",
         help="CPU threads of one run. 0: one, and all cores for runs that have been alone on the "
         "device for a while, where that is faster; the runs themselves find that out. At most "
-        f"{MOST_THREADS}.",
+        f"{MAX_THREADS}.",
     ),
     Setting(
         key="assume",

@@ -15,7 +15,7 @@ from ge_backend.model.config.sizes import format_bytes
 __all__ = ["check_archive", "is_pickled"]
 
 # Code in an archive is compressed, and shrinks by less; small files may do so by more.
-MOST_TIMES = 10
+MAX_TIMES = 10
 ALWAYS_BYTES = 64 << 20
 # How a pickle begins that is no archive, as torch.save wrote it before 1.6: its protocol, 2.
 PICKLE = b"\x80\x02"
@@ -34,10 +34,10 @@ def check_archive(path: Path, free_bytes: int) -> None:
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
         return
     size = path.stat().st_size
-    if unpacked > max(ALWAYS_BYTES, MOST_TIMES * size):
+    if unpacked > max(ALWAYS_BYTES, MAX_TIMES * size):
         raise ModelError(
             f"{path} has {format_bytes(size)} and unpacks to {format_bytes(unpacked)}, more than "
-            f"{MOST_TIMES} times as much: torch did not write it"
+            f"{MAX_TIMES} times as much: torch did not write it"
         )
     if unpacked > free_bytes:
         raise OutOfMemory(

@@ -24,7 +24,7 @@ WEIGHTS_DATA = 1
 # their header have the small one.
 LARGE = struct.Struct("<I4x"), struct.Struct("<i4xQQ")
 SMALL = struct.Struct("<I"), struct.Struct("<iII")
-MOST_PARTITIONS = 64
+MAX_PARTITIONS = 64
 BLOCK_BYTES = 1 << 20
 
 
@@ -43,8 +43,8 @@ def weights_digest(path: Path) -> str:
             return ""
         count_of, partition = LARGE if length else SMALL
         start = file.read(count_of.size)
-        count = count_of.unpack(start)[0] if len(start) == count_of.size else MOST_PARTITIONS + 1
-        table = file.read(count * partition.size) if count <= MOST_PARTITIONS else b""
+        count = count_of.unpack(start)[0] if len(start) == count_of.size else MAX_PARTITIONS + 1
+        table = file.read(count * partition.size) if count <= MAX_PARTITIONS else b""
         if not table or len(table) % partition.size:
             return ""
         at = HEADER_BYTES + len(start) + len(table)

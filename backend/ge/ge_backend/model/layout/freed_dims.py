@@ -14,12 +14,12 @@ from ge_backend.model.config.model import ModelConfig, TensorConfig
 from ge_backend.model.layout.validate import generated_by, tensor_named
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
-__all__ = ["opened_signature"]
+__all__ = ["free_fixed_dims"]
 
 BATCH = "batch"
 
 
-def opened_signature(
+def free_fixed_dims(
     config: ModelConfig, signature: Signature, fixed_shapes: Sequence[Mapping[str, Shape]]
 ) -> Signature:
     """Return the signature with those dimensions free that the configuration wants to pad.

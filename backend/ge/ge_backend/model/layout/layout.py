@@ -16,7 +16,7 @@ import numpy as np
 from ge_backend.errors import ConfigError
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.model.layout.freed_dims import opened_signature
+from ge_backend.model.layout.freed_dims import free_fixed_dims
 from ge_backend.model.layout.sequence_tensors import placed_states, with_controls, without_states
 from ge_backend.model.layout.validate import (
     agreed_signature,
@@ -198,7 +198,7 @@ def build_layout(
             "concatenated inputs have another size in every batch, and this engine needs static "
             "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
         )
-    signature = opened_signature(config, signature, fixed_shapes)
+    signature = free_fixed_dims(config, signature, fixed_shapes)
     least_rows, most_rows = _rows_of_runs(config, signature)  # by the graph's own names
     config = with_controls(config, signature)
     states = placed_states(config, signature)

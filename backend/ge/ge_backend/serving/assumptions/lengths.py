@@ -28,7 +28,7 @@ SCALES = (PRIMES, *(tuple(first + step * at for at in range(8)) for first, step 
 # Sums are looked for at the first of them.
 SUM_SCALES = 2
 # This many groups of lengths are tried apart; of more lengths those of equal inputs are one.
-MOST_SPLITS = 12
+MAX_SPLITS = 12
 MANY = 6
 
 Place = tuple[str, int]  # an input and one of its dimensions
@@ -243,7 +243,7 @@ def _split(trial: Trial, known: Lengths, given: Collection[str]) -> Lengths:
         places = _movable(known, name, given)
         for count in range(1, len(places) + 1):
             for chosen in itertools.combinations(places, count):
-                if tried >= MOST_SPLITS or not set(chosen) <= set(places):
+                if tried >= MAX_SPLITS or not set(chosen) <= set(places):
                     continue
                 tried += 1
                 apart = _moved(known, chosen)

@@ -10,10 +10,10 @@ import numpy as np
 
 from ge_backend.tensors import Array, DataType, Shape, float32_to_bf16
 
-__all__ = ["LEAST_BOUND", "Blank", "filled_in"]
+__all__ = ["MIN_BOUND", "Blank", "filled_in"]
 
 # Whole numbers are below it where nothing is known of the graph: it may look them up in a table.
-LEAST_BOUND = 2
+MIN_BOUND = 2
 SEED = 20
 
 

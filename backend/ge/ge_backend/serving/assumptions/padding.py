@@ -41,7 +41,7 @@ FACTORS = (-1.0, 0.1)
 HOW = "short rows beside a long one, and each alone"
 UNPADDED = "only requests of equal lengths run together; 'assume: padding' pads them"
 # More masks than that are not told apart.
-MOST_TRIED = 27
+MAX_TRIED = 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def padding_verdict(
         Untestable: rows do not run alone.
     """
     pad = _Padding(trial, lengths, tolerance, samples)
-    tried = itertools.islice(_meanings(layout, given), MOST_TRIED)
+    tried = itertools.islice(_meanings(layout, given), MAX_TRIED)
     said = ""
     for meanings in tried:
         meant = _with(layout, meanings)

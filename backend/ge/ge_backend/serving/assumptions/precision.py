@@ -28,7 +28,7 @@ from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, V
 from ge_backend.tensors import Array, TensorSpec, bf16_to_float32
 
 __all__ = [
-    "LEAST_COSINE",
+    "MIN_COSINE",
     "NEXT",
     "cosine",
     "instead_of",
@@ -41,10 +41,10 @@ log = logging.getLogger(__name__)
 # What a model is served in whose answers in a precision are too far from those of its file.
 NEXT: Mapping[str, str] = {"int8": "bf16"}
 # Of a row of answers and the same one in full. docs/precision.md has what encoders reach.
-LEAST_COSINE = 0.99
+MIN_COSINE = 0.99
 # Shorter rows are scores, and no directions: they are compared number by number, as a part of the
 # largest one.
-LEAST_WIDTH, SCORES = 16, 0.1
+MIN_WIDTH, SCORES = 16, 0.1
 HOW = "one row and unequal rows, short and beyond 256, beside the file's own precision"
 
 
@@ -67,7 +67,7 @@ def with_precision_verdict(
     if config.precision not in NEXT or session.engine != "openvino":
         return judged
     lengths, release = judged.findings.lengths, release_of(session.engine)
-    more = (judged.layout, lengths, release, processor(), LEAST_COSINE)
+    more = (judged.layout, lengths, release, processor(), MIN_COSINE)
     key = kept_key(config, session, "precision", *more)
 
     def test() -> Verdict:
@@ -137,10 +137,10 @@ def _verdict(config: ModelConfig, comparison: Compared, full: Session) -> Verdic
         worst = max(worst, apart(expected, found, scores, math.inf)[0])
     if not common:
         raise Untestable("it takes none of the made-up inputs in full")
-    holds = least >= LEAST_COSINE and worst <= SCORES
+    holds = least >= MIN_COSINE and worst <= SCORES
     figure = f"cosine {least:.4f}" + (f", scores off by {worst:.2g}" if worst else "")
     then = (
-        f"expected a cosine of {LEAST_COSINE:g} or more, scores off by {SCORES:g} or less; served "
+        f"expected a cosine of {MIN_COSINE:g} or more, scores off by {SCORES:g} or less; served "
         f"in {NEXT[config.precision]!r}; the parameter 'assume: precision' keeps it"
     )
     return Verdict(
@@ -167,7 +167,7 @@ def _least(
 
 def _is_vector(spec: TensorSpec, array: Array) -> bool:
     real = spec.dtype.name in ("FP32", "FP16", "BF16")
-    return real and array.ndim > 1 and array.shape[-1] >= LEAST_WIDTH
+    return real and array.ndim > 1 and array.shape[-1] >= MIN_WIDTH
 
 
 def _wide(array: Array) -> Array:

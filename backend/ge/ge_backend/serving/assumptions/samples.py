@@ -19,7 +19,7 @@ import numpy as np
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.warmup_samples import WarmupSample
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.trial import MOST_BYTES, Trial
+from ge_backend.serving.assumptions.trial import MAX_BYTES, Trial
 from ge_backend.tensors import Array, TensorSpec, agree
 
 __all__ = ["Sample", "joined", "rows_of", "sample_files", "samples_of", "with_samples"]
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 FOLDER, END = "samples", ".npz"
 # No more are used, and no more rows of one.
-MOST, MOST_ROWS = 8, 3
+MOST, MAX_ROWS = 8, 3
 UNREADABLE = (OSError, ValueError, KeyError, zipfile.BadZipFile)
 
 
@@ -74,7 +74,7 @@ def with_samples(how: str, samples: Sequence[Sample]) -> str:
 
 
 def joined(samples: Sequence[Sample], lengths: Lengths) -> list[Sample]:
-    """Return them with rows of equal sizes in one, as batches of requests; up to `MOST_ROWS`."""
+    """Return them with rows of equal sizes in one, as batches of requests; up to `MAX_ROWS`."""
     places = lengths.places(lengths.inputs)
     groups: dict[tuple[object, ...], list[Sample]] = {}
     for sample in samples:
@@ -98,7 +98,7 @@ def _joined(group: Sequence[Sample], places: Mapping[str, int], batch: str) -> S
     first = group[0]
     if not places:
         return first
-    rows = min(MOST_ROWS, sum(one.sizes[batch] for one in group))
+    rows = min(MAX_ROWS, sum(one.sizes[batch] for one in group))
     inputs = dict(first.inputs)
     for name, at in places.items():
         inputs[name] = np.concatenate([one.inputs[name] for one in group], at).take(range(rows), at)
@@ -160,14 +160,14 @@ def _unfit(arrays: Mapping[str, Array], lengths: Lengths) -> str:
             if told.setdefault(axis, size) != size:
                 return f"axis {axis!r} of input {name!r} is {size}, and {told[axis]} elsewhere"
     nbytes = sum(array.nbytes for array in arrays.values())
-    return f"it has {nbytes} bytes; up to {MOST_BYTES} are run" if nbytes > MOST_BYTES else ""
+    return f"it has {nbytes} bytes; up to {MAX_BYTES} are run" if nbytes > MAX_BYTES else ""
 
 
 def _whole(arrays: Mapping[str, Array], trial: Trial, lengths: Lengths) -> Sample:
     """Return a sample of arrays that fit, the first of their rows."""
     places = lengths.places(lengths.inputs)
     few = {
-        name: array.take(range(min(MOST_ROWS, array.shape[places[name]])), places[name])
+        name: array.take(range(min(MAX_ROWS, array.shape[places[name]])), places[name])
         if name in places
         else array
         for name, array in arrays.items()

@@ -9,14 +9,14 @@ from ge_backend.errors import GeError, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.model.layout.validate import WELL_KNOWN
 from ge_backend.serving.assumptions.comparison import run_once
-from ge_backend.serving.assumptions.made_up import LEAST_BOUND, Blank, filled_in
+from ge_backend.serving.assumptions.made_up import MIN_BOUND, Blank, filled_in
 from ge_backend.tensors import Array, Shape, TensorSpec
 
-__all__ = ["MOST_BYTES", "Trial", "Untestable"]
+__all__ = ["MAX_BYTES", "Trial", "Untestable"]
 
 BUDGET_S = 2.0
 # A made-up batch is not larger, so that no graph takes all memory for it.
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 # What ids are below, once the graph is known to run: as many rows as any table of use has.
 BOUND = 64
 
@@ -53,7 +53,7 @@ class Trial:
         self._longest_s = 0.0
         self._known: dict[tuple[object, ...], dict[str, Array] | None] = {}
         self.bounds = {
-            blank.name: LEAST_BOUND
+            blank.name: MIN_BOUND
             for blank in self._blanks({spec.name: () for spec in specs})
             if blank.whole
         }
@@ -64,7 +64,7 @@ class Trial:
 
         ONNX Runtime refuses such a run; OpenVINO answers it with zeros, or anything.
         """
-        return any(bound > LEAST_BOUND for bound in self.bounds.values())
+        return any(bound > MIN_BOUND for bound in self.bounds.values())
 
     def values(
         self,
@@ -78,7 +78,7 @@ class Trial:
 
         Real numbers are multiplied by `scale`. Small indices are within whatever has two rows.
         """
-        bounds = dict.fromkeys(self.bounds, LEAST_BOUND) if small_indices else self.bounds
+        bounds = dict.fromkeys(self.bounds, MIN_BOUND) if small_indices else self.bounds
         values = filled_in(self._blanks(shapes), bounds, seed)
         if scale != 1:
             for name, array in values.items():
@@ -112,7 +112,7 @@ class Trial:
     def run_on(self, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
         """As `run`, on values of the caller's."""
         self.spend()
-        if sum(array.nbytes for array in inputs.values()) > MOST_BYTES:
+        if sum(array.nbytes for array in inputs.values()) > MAX_BYTES:
             return None
         began_s = time.monotonic()
         try:

@@ -39,13 +39,13 @@ log = logging.getLogger(__name__)
 # Leading binary digits of the sizes that rows are counted under: two bins per power of two.
 COUNTED_DIGITS = 2
 # The most of an arena that a run is given for outputs whose shapes it alone knows.
-MOST_SPILL_BYTES = 1 << 20
+MAX_SPILL_BYTES = 1 << 20
 # The most bytes of tensors that are not staged for a run in this process: what is larger would be
 # mapped anew for each run. Source: mallopt(3), M_MMAP_THRESHOLD.
-MOST_DIRECT_BYTES = 1 << 20
+MAX_DIRECT_BYTES = 1 << 20
 # Where executors have died over this many requests of a batch, each alone, the cause is no request:
 # the others are not tried, as each would take an executor's start.
-MOST_KILLERS = 3
+MAX_KILLERS = 3
 # Sizes without a bucket that get a line in the log, each one once.
 MAX_LOGGED = 64
 
@@ -141,7 +141,7 @@ class Pipeline:
         for span in progress.dangers:
             if progress.failed(span.request):
                 continue
-            if progress.killers < MOST_KILLERS:
+            if progress.killers < MAX_KILLERS:
                 yield from self._repeat([span], progress, solo=True)
             else:
                 yield from progress.fail_one(span.request, _not_tried(progress.killers))
@@ -253,7 +253,7 @@ class Pipeline:
             arrived = time.perf_counter()
             remaining_ns -= costs[ended.index]
             spilled_bytes = ended.outcome.spilled_bytes
-            if self._spill_bytes < spilled_bytes <= MOST_SPILL_BYTES:
+            if self._spill_bytes < spilled_bytes <= MAX_SPILL_BYTES:
                 # From now on runs have room for as much: else a segment of its own is made, mapped
                 # on both sides and given back for every run.
                 self._spill_bytes = aligned(spilled_bytes)
@@ -283,7 +283,7 @@ class Pipeline:
         started = time.perf_counter()
         requests, retention = progress.requests, progress.retention
         shapes = sub_batch_shapes(sub_batches[0], requests, self.layout, retention, staged=False)
-        if shapes.nbytes > MOST_DIRECT_BYTES and retention is None:
+        if shapes.nbytes > MAX_DIRECT_BYTES and retention is None:
             return []
         session = device.session
         graph, priority = session.graph, session.priority

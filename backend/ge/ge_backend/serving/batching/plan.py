@@ -35,7 +35,7 @@ LANE_SLACK = 1.25
 # Packed rows are cut into more runs as long as they cost no more than this times the fewest, up to
 # this many runs: a request in an earlier run has its answer earlier.
 EARLY_SLACK = 1.05
-MOST_PACKED = 8
+MAX_PACKED = 8
 
 _Row = tuple[Shape, int, int]  # sizes, the request's position, the row in it: sorts as it should
 _Cut = tuple[int, int]  # rows [start, end) of the sorted list
@@ -215,7 +215,7 @@ def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut
     fewest = max(-(-count // costs.steps[-1]), min(count, ceil(elements / most)))
     totals = {
         runs: runs * costs.cost(-(-count // runs), mean)
-        for runs in range(fewest, min(count, max(MOST_PACKED, fewest)) + 1)
+        for runs in range(fewest, min(count, max(MAX_PACKED, fewest)) + 1)
     }
     least = min(totals.values())
     runs = max(runs for runs, total in totals.items() if total <= least * EARLY_SLACK)

@@ -32,7 +32,7 @@ from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 __all__ = ["SubBatchShapes", "deadline_of", "direct", "sources", "stage", "sub_batch_shapes"]
 
 # An estimate may be infinite where nothing was measured; a day is as good.
-MOST_NS = 86_400 * 10**9
+MAX_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +257,7 @@ def _order(  # noqa: PLR0913 - a run's fields
         inputs=placed[0],
         outputs=placed[1],
         deadline_ns=deadline_of(shapes.sub_batch, requests),
-        cost_ns=round(min(shapes.sub_batch.cost_ns, MOST_NS)),
+        cost_ns=round(min(shapes.sub_batch.cost_ns, MAX_NS)),
         slots=tuple([request.slot for request in stateful]),
         starting=tuple([request.slot for request in stateful if request.starting]),
         rows=shapes.sub_batch.bucket[0] if stateful else 0,

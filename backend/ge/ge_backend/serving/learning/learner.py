@@ -47,7 +47,7 @@ CLOSE_WITHIN_S = 3.0
 # A prepared bucket cannot be given back while its graph is loaded. Without `max_graphs`, an
 # instance makes a graph hold at most this many times the buckets that it began with.
 GROWTH = 4
-LEAST_GRAPHS = 64
+MIN_GRAPHS = 64
 # What could not be measured is tried again after this many seconds.
 MEASURE_AGAIN_S = (60.0, 600.0, 3600.0)
 
@@ -88,7 +88,7 @@ class Learner:
         # Every bucket that this instance has asked for, whether it came to use it or not.
         self._asked = set(costs)
         self._failed: set[Bucket] = set()
-        most = model.config.max_graphs or max(GROWTH * len(costs), LEAST_GRAPHS)
+        most = model.config.max_graphs or max(GROWTH * len(costs), MIN_GRAPHS)
         self._most_asked = len(costs) + (most - len(costs)) // model.config.instances
         self._said: set[str] = set()
         self._shapes = shapes
@@ -144,7 +144,7 @@ class Learner:
         except Exception as error:
             reason = f"{so}: {error}"
             if reason not in self._said and not self._stop.is_set():
-                self._said = {reason} if len(self._said) > LEAST_GRAPHS else {*self._said, reason}
+                self._said = {reason} if len(self._said) > MIN_GRAPHS else {*self._said, reason}
                 foreseen = isinstance(error, (GeError, OSError))
                 log.warning("%s", reason, exc_info=not foreseen)
             return error

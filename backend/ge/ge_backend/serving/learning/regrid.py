@@ -13,17 +13,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ge_backend.errors import ConfigError
 from ge_backend.serving.learning.boundaries import SizeCost, best_boundaries, expect
-from ge_backend.serving.learning.tuning import LEAST_SAVING, mean_of, size_cost, up_to
+from ge_backend.serving.learning.tuning import MIN_SAVING, mean_of, size_cost, up_to
 from ge_backend.shapes.buckets.axis import ROWS
 from ge_backend.shapes.buckets.grid import Bucket, covers, listed_grid
 from ge_backend.shapes.buckets.prune import prune
 from ge_backend.shapes.traffic.histogram import SizeHistogram, independent_shapes
 from ge_backend.tensors import Shape
 
-__all__ = ["LEAST_ROWS", "extended", "relearned"]
+__all__ = ["MIN_ROWS", "extended", "relearned"]
 
 # Fewer rows than this say nothing about traffic.
-LEAST_ROWS = 200
+MIN_ROWS = 200
 
 
 def extended(
@@ -86,12 +86,12 @@ def relearned(
     best, gains = [rows], False
     for place, (name, values) in enumerate(zip(axes, columns, strict=True)):
         seen = up_to(traffic[name], values[-1])
-        if seen.total < LEAST_ROWS:
+        if seen.total < MIN_ROWS:
             return []
         price = _row_cost(costs, place, traffic, axes)
         fresh = best_boundaries(seen, len(values), price, maximum=values[-1])
         before = expect(seen, values, price).cost
-        pays = expect(seen, fresh, price).cost <= before * (1.0 - LEAST_SAVING)
+        pays = expect(seen, fresh, price).cost <= before * (1.0 - MIN_SAVING)
         gains = gains or pays
         best.append(list(fresh) if pays else values)
     if not gains:

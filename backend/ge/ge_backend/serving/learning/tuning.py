@@ -15,7 +15,7 @@ from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 
 __all__ = [
-    "LEAST_SAVING",
+    "MIN_SAVING",
     "ORIENTATION",
     "Option",
     "Proposal",
@@ -29,7 +29,7 @@ __all__ = [
 # Numbers of boundaries that are worked out beside the one asked for.
 ORIENTATION = (2, 4, 8, 16)
 # New boundaries are worth their preparation from this share of expected cost saved.
-LEAST_SAVING = 0.05
+MIN_SAVING = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class Proposal:
     @property
     def pays(self) -> bool:
         """Whether the best boundaries are worth a change, or cover what those of now do not."""
-        return self.beyond > 0 or self.saved(self.best) >= LEAST_SAVING
+        return self.beyond > 0 or self.saved(self.best) >= MIN_SAVING
 
     def saved(self, option: Option) -> float:
         """Return the share of now's cost that an option saves; negative if it costs more."""

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 # A second of sound has as many samples as the last; images that large are not tried.
 SIZES = (MATCHED_SIZE, 64, 256, 1024, 4096, 16384)
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 
 
 def with_matched_size(session: Session, layout: Layout, bucket: Bucket) -> Layout:
@@ -42,7 +42,7 @@ def with_matched_size(session: Session, layout: Layout, bucket: Bucket) -> Layou
         tried = replace(layout, matched_size=size)
         inputs = bucket_inputs(bucket, tried)
         nbytes = [math.prod(i.shape) * DATA_TYPES[i.dtype].numpy.itemsize for i in inputs]
-        if size > MATCHED_SIZE and sum(nbytes) > MOST_BYTES:
+        if size > MATCHED_SIZE and sum(nbytes) > MAX_BYTES:
             break
         try:
             run_bucket(session, tried, bucket, 1, alone=False)

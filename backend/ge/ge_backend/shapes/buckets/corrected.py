@@ -29,13 +29,13 @@ BUCKET_GAIN = 0.05
 # What was measured at warm-up counts as this many runs.
 MEASURED_WEIGHT = 4
 # One run is believed to be at most twice or half as long as expected: it may have been stopped.
-MOST_STEP = math.log(2)
+MAX_STEP = math.log(2)
 # However long it goes on, a factor stays within these.
 MACHINE_BOUND = math.log(8)
 BUCKET_BOUND = math.log(4)
 # Plans are made with new costs once one of them has moved by so much, and not at every run.
 NOTICED = 1.1
-LEAST_RUNS = 16
+MIN_RUNS = 16
 # Shapes whose nearest point is remembered; beyond that the memory starts afresh.
 REMEMBERED_SHAPES = 4096
 
@@ -66,7 +66,7 @@ class Correction:
         """
         seen = self._seen.get(bucket, 0)
         self._seen[bucket] = seen + 1
-        step, part = _bounded(difference, MOST_STEP), MACHINE_GAIN
+        step, part = _bounded(difference, MAX_STEP), MACHINE_GAIN
         if alone:
             self._alone_runs += 1
             part = max(MACHINE_GAIN, 1 / self._alone_runs)  # nothing was measured of it
@@ -133,7 +133,7 @@ class CorrectedCosts:
         ahead = math.log(self._correction.cost(point) / self.table[point])
         self._correction.observe(point, math.log(run_ns / expected) - ahead, alone=alone)
         self._runs += 1
-        if self._runs >= LEAST_RUNS and moved(self.table[point], self._correction.cost(point)):
+        if self._runs >= MIN_RUNS and moved(self.table[point], self._correction.cost(point)):
             self.table = self._correction.costs()
             self._use(self._make(self.table))
             self._runs = 0

@@ -21,7 +21,7 @@ from ge_backend.shapes.buckets.grid import Bucket, covers, label
 from ge_backend.tensors import Shape
 
 __all__ = [
-    "MOST_SHAPES",
+    "MAX_SHAPES",
     "CostModel",
     "DynamicCosts",
     "KnownShapes",
@@ -35,7 +35,7 @@ RUN_OVERHEAD_ELEMENTS = 64
 # Distinct sizes remembered per model; beyond that the memory starts afresh.
 REMEMBERED_SIZES = 4096
 # Far more than a grid has, so that rounding up costs next to nothing, and few enough for memory.
-MOST_SHAPES = 1024
+MAX_SHAPES = 1024
 
 
 class CostModel(Protocol):
@@ -183,7 +183,7 @@ class KnownShapes:
         least: the fewest rows and the smallest sizes that it takes; none for any.
     """
 
-    def __init__(self, most: int = MOST_SHAPES, least: Shape = ()) -> None:
+    def __init__(self, most: int = MAX_SHAPES, least: Shape = ()) -> None:
         self._most = most
         self._least = least
         self._shapes: set[Bucket] = set()

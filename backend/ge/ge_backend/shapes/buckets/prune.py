@@ -20,7 +20,7 @@ __all__ = ["prune"]
 # (whether rows must be split, cost of all runs, bucket): offers compare by preference.
 _Offer = tuple[bool, float, Bucket]
 # Each takes some 100 bytes, and the time to sort it: a few hundred MiB, and seconds.
-MOST_OFFERS = 2**23
+MAX_OFFERS = 2**23
 
 
 def prune(
@@ -42,10 +42,10 @@ def prune(
     Raises:
         ConfigError: `max_graphs` is below what the coverage needs, or there are too many buckets.
     """
-    most = MOST_OFFERS // len(grid.entries)
+    most = MAX_OFFERS // len(grid.entries)
     if traffic is None and len(grid.entries) > most:
         raise ConfigError(
-            f"max_graphs cannot choose from {len(grid.entries)} buckets, more than {MOST_OFFERS} "
+            f"max_graphs cannot choose from {len(grid.entries)} buckets, more than {MAX_OFFERS} "
             "pairs of them; take larger steps, or fewer sizes"
         )
     weights = dict.fromkeys(grid.entries, 1.0) if traffic is None else traffic

@@ -28,7 +28,7 @@ from ge_text.engine.plan import Span, StepPlan
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.runner import Outcome, Runner
 from ge_text.engine.sequence import Sequence, SequenceState
-from ge_text.engine.settings import MOST_DRAFTS, PreemptionMode
+from ge_text.engine.settings import MAX_DRAFTS, PreemptionMode
 from ge_text.engine.speculation.base import SUREST, Guess
 from ge_text.models.base import LanguageModel
 
@@ -135,7 +135,7 @@ class ModelDrafter:
     def _is_near(self, shadow: Sequence) -> bool:
         """Return whether it lacks so little that this is computed together with a first guess."""
         lacking = shadow.num_tokens - shadow.num_computed
-        return lacking <= min(1 + MOST_DRAFTS, self._longest)
+        return lacking <= min(1 + MAX_DRAFTS, self._longest)
 
     def _read(self, shadows: Iterable[Sequence]) -> None:
         """Compute a piece of what those lack that lack much, all but the last token."""
