@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-NOBODY = 65534
+NO_ROW = 65534
 
 
 @contextlib.contextmanager
@@ -15,7 +15,7 @@ def closed(folder):
     mode, user = folder.stat().st_mode, os.geteuid()
     folder.chmod(0)
     if user == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(NO_ROW)
     try:
         yield
     finally:

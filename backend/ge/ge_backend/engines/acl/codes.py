@@ -66,7 +66,7 @@ _TYPES: Mapping[int, str] = {
 }
 _NUMBERS = {name: number for number, name in _TYPES.items()}
 
-# Memory, and what else a device has only so many of: streams, events, notifies, model slots,
+# Memory, and what else a device has a fixed number of: streams, events, notifies, model slots,
 # programs (507032).
 _RESOURCES = frozenset({200000, 207001, 207005, *range(207007, 207013), 207018, 245000, 507032})
 # 107019, 107020 and 207020 are timeouts of a wait, 545601 is one of a run: what was waited for goes

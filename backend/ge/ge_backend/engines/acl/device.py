@@ -103,7 +103,7 @@ class AclDevice:
             DeviceFault: as `entered`; or what is in flight cannot be waited for, whatever the
                 reason: stream and memory would be used again below it.
         """
-        with self._hush:  # whoever wants quiet gets it, however much wants to run
+        with self._hush:  # a thread that wants quiet gets it, however many want to run
             stream = self._idle.get()
         try:
             with self.entered():

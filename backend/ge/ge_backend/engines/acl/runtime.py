@@ -173,12 +173,12 @@ class AclRuntime:
             yield
 
     def answers(self, timeout_ms: int) -> bool:
-        """Whether the device still does what it is told: it is given a little work.
+        """Whether the device still works: it is given a little to do.
 
         Used within `ready_to_ask`.
 
         Raises:
-            OutOfMemory: it lacks something for that: nobody knows.
+            OutOfMemory: it lacks memory for that, so whether it answers is not known.
         """
         address, stream = self._asked_with
         try:
@@ -239,7 +239,7 @@ class AclRuntime:
         if hasattr(self._rt, "query_device_status"):
             found, code = self._rt.query_device_status(int(index))
             status = -1 if code else int(found != NORMAL)
-        self._acl.get_recent_err_msg()  # a refusal's text is nobody else's
+        self._acl.get_recent_err_msg()  # a refusal's text must not be taken for a later error's
         return Health(abnormal=status, **units)
 
     def memory(self) -> MemoryInfo:
@@ -261,7 +261,7 @@ class AclRuntime:
 def _last_error() -> Callable[[int], int]:
     """Return the call by the library below pyACL, whose own name for it is younger.
 
-    It does not let go of the interpreter's lock: it only reads.
+    It keeps the interpreter's lock: it only reads.
     """
     try:
         found: Callable[[int], int] = ctypes.PyDLL("libascendcl.so").aclrtGetLastError

@@ -95,7 +95,7 @@ class Transfer:
         }
 
     def resize(self, inputs: Mapping[str, int], outputs: Mapping[str, int]) -> None:
-        """Have room for so many bytes of each tensor instead; nothing in flight uses it.
+        """Have room for these many bytes of each tensor instead; nothing in flight uses it.
 
         Raises:
             OutOfMemory: as `Staging.resize`; the other side is as it is to be, or was.

@@ -28,7 +28,7 @@ VERSION_FILES = ("*-linux/ascend_*_install.info", "version.cfg", "compiler/versi
 VERSION_KEYS = ("version", "innerversion", "Version", "compiler_running_version")
 UNKNOWN = "unknown"
 # Runs a program in CANN's environment. Its process group lives as long as standard input is open:
-# atc starts processes of its own, and all of them must go when whoever waits for it does.
+# atc starts processes of its own, and all of them must go when the process that waits for it does.
 # set_env.sh gets an empty argument, else it would see the program's.
 SCRIPT = """\
 if [ -n "$1" ]; then . "$1" "" >/dev/null; fi

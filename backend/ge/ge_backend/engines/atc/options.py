@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 ONNX_FRAMEWORK = 5
-# `aclmdlBatch` and `aclmdlIODims` hold so many entries, and so many gears are listed: the device
-# could not list or set more. Source: acl_mdl.h, api/acl/acl_model/model/model_om2.cpp.
+# The entries of `aclmdlBatch` and `aclmdlIODims`, and the gears that are listed: the device could
+# not list or set more. Source: acl_mdl.h, api/acl/acl_model/model/model_om2.cpp.
 ACL_MAX_DIMS = 128
 ATC_MAX_GEARS = 100  # 256 on an Ascend 950
 MAX_BATCH_GEAR = 2048

@@ -46,7 +46,7 @@ class OnDevice:
     Attributes:
         device, index: what and where it is, as ONNX Runtime calls it.
         inputs, outputs: address and shape of each.
-        hidden: outputs that nobody wants on the host.
+        hidden: outputs that are not wanted on the host.
     """
 
     device: str
@@ -284,7 +284,7 @@ def _bind(bind: Any, spec: TensorSpec, device: str, index: int, address: int, sh
 
 
 def _stays(spec: TensorSpec, value: Any, placed: OnDevice) -> bool:
-    """Whether an output is where it was to be on the device, or nobody wants it.
+    """Whether an output is where it was to be on the device, or is not wanted.
 
     One that is also an input of the graph is not written to the place it was bound to.
     """

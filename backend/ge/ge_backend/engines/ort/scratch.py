@@ -77,7 +77,7 @@ def _folder() -> Iterator[Path]:
     lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        yield new.rename(folder)  # nobody finds it unlocked
+        yield new.rename(folder)  # no process finds it unlocked
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

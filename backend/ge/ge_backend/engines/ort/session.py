@@ -54,7 +54,7 @@ ENGINE_ERRORS: tuple[type[Exception], ...] = (
 def open_session(
     path: str, threads: int, provider: Provider = CPU_PROVIDER, *, spin: bool
 ) -> onnxruntime.InferenceSession:
-    """Return a session with so many CPU threads for one run.
+    """Return a session with `threads` CPU threads for one run.
 
     On the CPU all sessions share one arena.
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ge_backend.engines.torch.masked_layers import NOBODY, Apart, Masks
+from ge_backend.engines.torch.masked_layers import NO_ROW, Apart, Masks
 from ge_backend.tensors import Array
 
 __all__ = ["Blocks", "arrange", "in_blocks", "width_for"]
@@ -31,7 +31,7 @@ class Blocks:
     Attributes:
         places: INT64 `[R]`, where each token stands, of N * W; behind the last row the first place.
         stand: INT64 `[2, N, W]`: which token stands there, the first one where none does, and whose
-            it is, `NOBODY` where there is none.
+            it is, `NO_ROW` where there is none.
     """
 
     places: Array
@@ -61,13 +61,13 @@ def arrange(ends: Array, size: int, width: int = 0) -> Blocks:
     places = np.zeros(size, np.int64)
     places[:count] = np.repeat(starts - ends[:-1], lengths) + np.arange(count)
     stand = np.zeros((2, max(1, len(free)) * width), np.int64)
-    stand[1] = NOBODY
+    stand[1] = NO_ROW
     stand[:, places[:count]] = np.arange(count), np.repeat(np.arange(len(lengths)), lengths)
     return Blocks(places=places, stand=stand.reshape(2, -1, width))
 
 
 def width_for(length: int) -> int:
-    """Return how wide a block is that a row of so many tokens stands in."""
+    """Return how wide a block is that a row of `length` tokens stands in."""
     return -(-length // STEP) * STEP
 
 

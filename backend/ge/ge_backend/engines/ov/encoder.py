@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 # log-normal lengths took 17 and 13 % less CPU time than with 256 in BF16, 5 % less in FP32, and
 # with 1,024 hardly less again.
 MAX_TOKENS = 512
-# Where one run takes all cores, pieces of so many tokens, in one block, have bodies of their own. A
+# Where one run takes all cores, pieces of these sizes, in one block, have bodies of their own. A
 # model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of 2 to 4 (an
 # encoder of 6 layers), whatever its precision. A body takes 10 MB and a quarter of a second to
 # compile.
@@ -92,7 +92,7 @@ class OpenVinoEncoder(EncoderGraph):
 
 
 class OpenVinoLayers:
-    """The layers of one encoder, to be compiled for so many threads.
+    """The layers of one encoder, to be compiled for a number of threads.
 
     Args:
         encoder: its modules are freed where products get weights of eight bits.
@@ -183,7 +183,7 @@ class _Compiled:
 
 
 class _Requests:
-    """The requests of one compiled model that nobody uses now."""
+    """The requests of one compiled model that no run uses now."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
@@ -226,7 +226,7 @@ def _pieces(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_toke
 
 
 def _rounded(tokens: int) -> int:
-    """Return how many tokens a piece of so many gets: a size that has a body, if one is enough."""
+    """Return the size of a piece with this many tokens: one that has a body, if it is enough."""
     return next((size for size in SIZES if size >= tokens), rounded_tokens(tokens))
 
 
@@ -270,7 +270,7 @@ def _converted(encoder: PackedEncoder, kind: str) -> Any:
 
 
 def _look_up_angles(model: Any, most: int) -> None:
-    """Have the angles of rotary positions, of which there are so many, looked up in tables.
+    """Have the angles of rotary positions, at most `most`, looked up in tables.
 
     Raises:
         Unsupported: they depend on more than a token's position.

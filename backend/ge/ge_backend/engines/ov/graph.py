@@ -66,7 +66,7 @@ class OpenVinoGraph(Graph):
     have one of its own (54 MB for a file of 90 MB); loaded from OpenVINO's cache it takes 140 MB.
     A body takes 8 MB and another 5 for each further run at once, however small its shape is.
 
-    Every run has a request of its own, which costs 10 microseconds and holds nobody's memory
+    Every run has a request of its own, which costs 10 microseconds and holds no memory
     afterwards. Inputs are read and outputs written where the caller has them. How much scratch
     memory a run takes OpenVINO does not tell.
 
@@ -168,7 +168,7 @@ class OpenVinoGraph(Graph):
     def _compile(
         self, model: Any, threads: int, streams: int, arithmetic: Arithmetic | None = None
     ) -> Any:
-        """Compile a model for so many threads a run, and so many runs at once."""
+        """Compile a model for `threads` threads a run, and `streams` runs at once."""
         how = arithmetic or self._arithmetic
         try:
             return compile_for_cpu(

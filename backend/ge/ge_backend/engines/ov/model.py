@@ -55,7 +55,7 @@ WHERE = ("Exception from ", "Caught exception: Exception from ")
 # Those that say something; further ones repeat it.
 TOLD = 6
 
-# A frontend's failures are nobody's children.
+# A frontend's failures are not subclasses of the four.
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
     *(RuntimeError, ValueError, TypeError, MemoryError),
     *(frontend.GeneralFailure, frontend.InitializationFailure, frontend.NotImplementedFailure),
@@ -92,7 +92,7 @@ def has_bf16() -> bool:
 def compile_for_cpu(
     model: Any, *, precision: str, threads: int, streams: int = 1, **options: str
 ) -> Any:
-    """Return a model compiled for so many threads in all, and so many runs (`streams`) at once.
+    """Return a model compiled for `threads` threads in all, and `streams` runs at once.
 
     The model stays as it is. Precision, of the arithmetic, and further options are OpenVINO's.
 

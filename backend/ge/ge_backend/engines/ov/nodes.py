@@ -17,7 +17,7 @@ def whole(value: int | list[int]) -> Any:
 
 
 def replace(operator: Any, made: Sequence[Any]) -> None:
-    """Have whoever reads an operator's outputs read these, which take over their names, too."""
+    """Have all readers of an operator's outputs read these, which take over their names, too."""
     for old, new in zip(operator.outputs(), made, strict=True):
         new.get_tensor().set_names(old.get_names())
         for reader in old.get_target_inputs():

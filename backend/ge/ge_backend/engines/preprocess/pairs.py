@@ -13,7 +13,7 @@ __all__ = ["cut_pair", "shares"]
 
 
 def cut_pair(encoding: Any, most: int, *, left: bool) -> tuple[list[int], list[int]]:
-    """Return ids and types of a pair, at most so many; special tokens stay.
+    """Return ids and types of a pair, at most `most`; special tokens stay.
 
     Args:
         encoding: of the library, uncut.
@@ -40,7 +40,7 @@ def cut_pair(encoding: Any, most: int, *, left: bool) -> tuple[list[int], list[i
 
 
 def shares(one: int, other: int, most: int) -> tuple[int, int]:
-    """Return how many tokens of each text stay where both have room for so many together.
+    """Return how many tokens of each text stay where both have room for `most` together.
 
     The longer one is cut first, and both to halves where that is not enough; the longer one has
     the odd token, the second where both are as long. Source: huggingface/tokenizers,

@@ -106,7 +106,7 @@ class AcceleratorGraph(Graph):
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Run a few times and measure, then capture; see `Graph.prepare`.
 
-        Whoever prepares several sets of shapes begins with the largest, so that the others find
+        Of several sets of shapes the largest comes first, so that the others find
         room in the memory that it has taken for the pool.
         """
         if _key(inputs) in self._captured:

@@ -34,7 +34,7 @@ __all__ = ["PLACES", "CapturedShape"]
 
 # One run computes while another one is uploaded or downloaded.
 PLACES = 2
-# So many bytes cross the bus in about the time that the calls take which let others compute then:
+# This many bytes cross the bus in about the time that the calls take which let others compute then:
 # some 10 us at 25 GB/s.
 FEW_BYTES = 1 << 18
 
@@ -98,7 +98,7 @@ class CapturedShape:
     ) -> dict[str, Array]:
         """Run once; see `BoundGraph`. Waits while all places are taken.
 
-        With `rows` only the first so many of each output come back.
+        With `rows` only the first `rows` of each output come back.
         """
         ins, outs = self._packings
         wanted = self._wanted.keys() - bound.hidden

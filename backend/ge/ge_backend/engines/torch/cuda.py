@@ -49,7 +49,7 @@ def open_cuda(index: int) -> Vendor:
     Source: PyTorch documentation, "CUDA semantics", TensorFloat-32.
 
     Raises:
-        DeviceUnavailable: torch is built without CUDA, finds no GPU, or not so many.
+        DeviceUnavailable: torch is built without CUDA, finds no GPU, or fewer.
     """
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -44,7 +44,7 @@ class EncoderEngine(Protocol):
     """What computes the layers of one encoder."""
 
     def layers(self, threads: int, at_once: int) -> Layers:
-        """Return the layers for runs of so many threads each, so many of them at once."""
+        """Return the layers for runs of `threads` threads each, `at_once` of them at once."""
 
 
 class PackedEncoder:

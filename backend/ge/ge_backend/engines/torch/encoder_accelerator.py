@@ -228,5 +228,5 @@ def _inputs(tokens: Tokens) -> dict[str, Array]:
 
 
 def _blank(tokens: int) -> Tokens:
-    """Return so many tokens of one row."""
+    """Return one row of `tokens` tokens."""
     return Tokens(inputs=np.zeros((4, tokens), np.int64), count=tokens, ends=np.array([0, tokens]))

@@ -167,7 +167,7 @@ def _module(checkpoint: EncoderFolder) -> Any:
     from ge_backend.engines.torch.pretrained import load_encoder, token_types
 
     # Attention written out: of a fused one the exporter makes more nodes, which cost time in ONNX
-    # Runtime, most of them to make what nobody reads of a row without tokens a number.
+    # Runtime, most of them to make numbers of a row without tokens, which are not read.
     encoder = load_encoder(
         checkpoint, torch.float32, use_safetensors=None, attn_implementation="eager"
     )

@@ -37,7 +37,7 @@ class Head:
 
         Args:
             hidden: FP32 `[T, W]`, tokens of rows end to end.
-            spans: (begin, count, length): so many rows of one length lie from `begin` on.
+            spans: (begin, count, length): `count` rows of one length lie from `begin` on.
         """
         return np.concatenate(
             [

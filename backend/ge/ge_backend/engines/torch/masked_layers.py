@@ -22,12 +22,12 @@ from ge_backend.engines.torch.packed_rows import PackedRows, is_causal
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
-__all__ = ["NOBODY", "Apart", "MaskedLayers", "Masks", "Pieces", "Tokens", "masks"]
+__all__ = ["NO_ROW", "Apart", "MaskedLayers", "Masks", "Pieces", "Tokens", "masks"]
 
 APART_ROWS = "ge_apart"
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
 APART = -1e9
-NOBODY = -1  # the row of what is behind the last token
+NO_ROW = -1  # the row of what is behind the last token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Tokens:
 
     Attributes:
         inputs: INT64 `[4, R]`: tokens, positions, types, and whose they are.
-        count: how many of the tokens are real; the rest is nobody's.
+        count: how many of the tokens are real; the rest belong to no row.
         ends: INT64 `[rows + 1]`: where rows begin and end, from 0 to `count`.
     """
 
@@ -51,8 +51,8 @@ class Pieces:
 
     Attributes:
         encoder: whose run it is.
-        most: so many tokens at once, of whole rows; a row with more is by itself.
-        rounded: how many tokens a piece of so many gets.
+        most: tokens at once at most, of whole rows; a row with more is by itself.
+        rounded: returns the size of a piece by its number of tokens.
         least: what a row, and what is behind the last one, counts as, at least. So a piece of R
             tokens has less than `R / least` rows.
     """
@@ -77,7 +77,7 @@ class Pieces:
             count = end - begin
             size = self.rounded(max(count, self.least * len(ends)))
             inputs = np.zeros((4, size), np.int64)
-            inputs[3] = NOBODY
+            inputs[3] = NO_ROW
             for place, given in zip(
                 inputs, (packed.ids, packed.positions, packed.types, packed.rows), strict=True
             ):
@@ -140,7 +140,7 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
 
     Args:
         encoder: whose modules they are.
-        apart: makes, of all that `forward` is told of rows and of its positions, what keeps rows
+        apart: makes, of all that `forward` gets about rows and of its positions, what keeps rows
             apart; None: masks.
     """
 
@@ -168,7 +168,7 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
     ) -> torch.Tensor:
         """Return FP32 `[R, W]` of INT64 `[R]` each: tokens, positions and types.
 
-        What is told of rows is what `apart` takes; masks take INT64 `[R]`, whose the tokens are.
+        What it gets about rows is what `apart` takes; masks take INT64 `[R]`, whose the tokens are.
         """
         apart = self._apart(*rows, positions)
         for module in self._base.modules():

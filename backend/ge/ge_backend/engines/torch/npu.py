@@ -41,7 +41,7 @@ END_POOL = ("_npu_endAllocateToPool", "_npu_endAllocateCurrentStreamToPool")
 
 # What an import raises where CANN is missing or does not fit; an assertion is torchair's.
 _IMPORT_ERRORS = (ImportError, RuntimeError, OSError, AssertionError)
-# So many shapes get a program of their own; by default torch.compile gives up after 8.
+# This many shapes get a program of their own; by default torch.compile gives up after 8.
 _PROGRAMS = 512
 
 
@@ -67,7 +67,7 @@ def open_npu(
         captures: likewise.
 
     Raises:
-        DeviceUnavailable: torch_npu or CANN is missing, or there are not so many NPUs.
+        DeviceUnavailable: torch_npu or CANN is missing, or there are fewer NPUs.
     """
     _set_environment(os.environ)
     try:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 # oneDNN makes ready for each new number of tokens and keeps that for ever (measured: 3 to 8 ms and
-# about 1 MB for each), so numbers are rounded up, to so many per power of two.
+# about 1 MB for each), so numbers are rounded up, to this many steps per power of two.
 STEPS_PER_OCTAVE = 16
 
 
@@ -34,11 +34,11 @@ class PackedRows:
     Attributes:
         ids, columns, positions: INT64 `[R]`: the tokens, where in its row each one stood, and what
             the modules count that as; 0 behind T.
-        types: INT64 `[R]`, `token_type_ids`, 0 behind T; None where nobody has sent any.
+        types: INT64 `[R]`, `token_type_ids`, 0 behind T; None where no request has sent any.
         rows: INT64 `[T]`, the row that each token belongs to.
         firsts: INT64 `[B']`, where each row that has tokens begins.
         owners: INT64 `[B']`, which row that is.
-        spans: (begin, count, length): so many rows of one length lie from `begin` on.
+        spans: (begin, count, length): `count` rows of one length lie from `begin` on.
     """
 
     ids: Array

@@ -65,7 +65,7 @@ class Program:
     """A loaded module, called with tensors by name.
 
     Attributes:
-        signature: empty for a TorchScript file where nobody declares it.
+        signature: empty for a TorchScript file that has no declared one.
         writes_in_place: some operation does, so inputs must be copies.
         declared: the signature is config.pbtxt's word, which the types of results have to bear out.
     """

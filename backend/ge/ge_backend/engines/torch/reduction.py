@@ -9,8 +9,8 @@ import torch
 
 __all__ = ["REDUCTIONS", "Reduction"]
 
-# FP32 `[S, W]` of hidden states FP32 `[R, W]`, INT64 `[R]` whose they are, below 0 where nobody's,
-# and INT64 `[S + 1]` where rows begin and end. What is nobody's may hold anything, NaN too. Of rows
+# FP32 `[S, W]` of hidden states FP32 `[R, W]`, INT64 `[R]` whose they are, below 0 where no row's,
+# and INT64 `[S + 1]` where rows begin and end. What is no row's may hold anything, NaN too. Of rows
 # that are not there anything comes out.
 Reduction: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 

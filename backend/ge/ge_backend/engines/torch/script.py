@@ -40,7 +40,7 @@ TENSORS = ("Tensor", "Optional[Tensor]")
 class Script:
     """One loaded TorchScript module on a device of torch's, called with tensors by name.
 
-    `declared` is what config.pbtxt lists, nothing where nobody said.
+    `declared` is what config.pbtxt lists, nothing where it lists none.
 
     Attributes:
         module: the module itself.

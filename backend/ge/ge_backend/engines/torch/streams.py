@@ -73,7 +73,7 @@ class Streams:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Have nothing in flight, and let nobody queue anything meanwhile."""
+        """Have nothing in flight, and let no thread queue anything meanwhile."""
         with self._order, self._copies:
             self.vendor.synchronize()
             yield

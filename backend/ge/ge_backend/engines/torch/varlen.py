@@ -29,7 +29,7 @@ TRIED = 8  # tokens
 
 
 def find_varlen(dtype: torch.dtype, head: int, vendor: Vendor) -> Kernel | None:
-    """Return the kernel, where it takes heads of so many numbers (0: unknown), in this type there.
+    """Return the kernel, where it takes heads of this size (0: unknown), in this type there.
 
     It is tried, in the current stream: that takes a GPU from Ampere on, a build of torch with the
     kernels, and heads that are not too wide for them.
@@ -54,9 +54,9 @@ def find_varlen(dtype: torch.dtype, head: int, vendor: Vendor) -> Kernel | None:
 
 
 def varlen(kernel: Kernel, longest: int) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
-    """Return what keeps rows apart that have up to so many tokens.
+    """Return what keeps rows apart of which the longest has `longest` tokens.
 
-    Of rows it is told where they begin and end, INT64 `[S + 1]`, from 0 to R. Those that are not
+    It takes where rows begin and end, INT64 `[S + 1]`, from 0 to R. Those that are not
     there are empty: the kernel has blocks for them, too, which end at once.
     """
 

@@ -216,7 +216,7 @@ def renamed(bindings: Any, names: Sequence[str], library: str) -> Any:
     """Return what a library's private bindings have under one of the names that it had over time.
 
     Raises:
-        DeviceUnavailable: under none of them: it is a version that nobody has tried.
+        DeviceUnavailable: under none of them: it is a version that was not tried.
     """
     for name in names:
         if hasattr(bindings, name):
