@@ -49,11 +49,11 @@ log = logging.getLogger(__name__)
 # log-normal lengths took 17 and 13 % less CPU time than with 256 in BF16, 5 % less in FP32, and
 # with 1,024 hardly less again.
 MAX_TOKENS = 512
-# Where one run takes all cores, pieces of these sizes, in one block, have bodies of their own. A
-# model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of 2 to 4 (an
-# encoder of 6 layers), whatever its precision. A body takes 10 MB and a quarter of a second to
-# compile.
-SIZES = (16, 24, 32, 40, 48, 64, 96, 128)
+# Where one run takes all cores, pieces of at most these many tokens, in one block, have bodies of
+# their own. A model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of
+# 2 to 4 (an encoder of 6 layers), whatever its precision. Of more tokens that is a small part, and
+# to fill them up costs more in FP32. A body takes 10 MB and a quarter of a second to compile.
+SIZES = (8, 16, 24, 32, 40, 48, 56, 64)
 # Scores take the square of it.
 LONGEST_ROW = 2048
 # What weights are read as; those of eight bits are made of FP32.
