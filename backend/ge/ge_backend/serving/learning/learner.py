@@ -116,7 +116,8 @@ class Learner:
                 # An executor that was lost over a bucket serves others too, and would be again.
                 pause = math.inf if isinstance(failed, ExecutorLost) else next(pauses, math.inf)
                 measure_at = time.monotonic() + pause
-            if self._stop.wait(look_every_s):
+            due_s = measure_at - time.monotonic() if self._estimated else math.inf
+            if self._stop.wait(min(look_every_s, max(0.0, due_s))):
                 return
             now = time.monotonic()
             missed = self._pipeline.traffic.take_missed()
