@@ -77,6 +77,13 @@ def test_one_lane_leaves_a_model_of_few_weights_the_choice(
     assert threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES, lanes, asked) == threads
 
 
+@pytest.mark.parametrize("lanes", [0, 1])
+def test_a_file_that_is_not_there_is_named(tmp_path, lanes):
+    """However many runs there are at once."""
+    with pytest.raises(ModelError, match=r"m\.pt: there is no such file"):
+        CpuDevice(lanes=lanes).load(GraphSource(path=str(tmp_path / "m.pt"), stamp=""))
+
+
 def threads_of(monkeypatch, folder, nbytes, lanes, asked):
     """Return how many threads the engine is given for a model of so many bytes, on seven cores."""
     monkeypatch.setattr(cpu, "usable_cores", lambda: 7)

@@ -7,7 +7,13 @@ import pytest
 
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ModelError
-from ge_backend.model.files.model_file import canonical, find_model_file, model_files, stamp_of
+from ge_backend.model.files.model_file import (
+    canonical,
+    find_model_file,
+    model_bytes,
+    model_files,
+    stamp_of,
+)
 
 
 def field(number, content):
@@ -321,3 +327,12 @@ def test_weights_alone_are_no_model(tmp_path):
     (tmp_path / "best.pt").write_bytes(PICKLED)
     with pytest.raises(ModelError, match=r"found best\.pt \(pickled by torch\.save, no program\)"):
         find_model_file(tmp_path, "")
+
+
+def test_the_bytes_of_a_model_are_those_of_all_its_files(tmp_path):
+    """The weights of an OpenVINO file lie beside it."""
+    (tmp_path / "model.xml").write_bytes(b"x" * 10)
+    (tmp_path / "model.bin").write_bytes(b"x" * 1000)
+    assert model_bytes(tmp_path / "model.xml") == 1010
+    with pytest.raises(FileNotFoundError):
+        model_bytes(tmp_path / "other.xml")

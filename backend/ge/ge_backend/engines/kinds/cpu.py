@@ -12,7 +12,7 @@ from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.device.machine.openmp import spin_briefly
 from ge_backend.device.machine.threads import Cores
 from ge_backend.errors import DeviceUnavailable
-from ge_backend.model.files.model_file import model_files
+from ge_backend.model.files.model_file import model_bytes
 
 __all__ = ["CpuDevice"]
 
@@ -64,8 +64,7 @@ class CpuDevice:
         del workspace  # the engines' scratch is only known once it has been measured
         spin_briefly()
         share = self._cores.count // self.lanes
-        chooses = self.lanes == 1 and _weighs(source) <= FEW_BYTES
-        if share > 1 and not source.threads and not chooses:
+        if share > 1 and not source.threads and not (self.lanes == 1 and _has_few_weights(source)):
             source = replace(source, threads=share)
         return self._engines.load(source)
 
@@ -77,6 +76,9 @@ class CpuDevice:
         """Do nothing: graphs own what they hold."""
 
 
-def _weighs(source: GraphSource) -> int:
-    """Return the bytes of a model's files."""
-    return sum(file.stat().st_size for file in model_files(Path(source.path), source.options))
+def _has_few_weights(source: GraphSource) -> bool:
+    """Whether a model's files have few bytes; of one that is not there an engine says so."""
+    try:
+        return model_bytes(Path(source.path), source.options) <= FEW_BYTES
+    except OSError:
+        return False

@@ -42,7 +42,7 @@ from ge_backend.engines.ov.model import (
 )
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
-from ge_backend.model.files.model_file import model_files
+from ge_backend.model.files.model_file import model_bytes
 from ge_backend.tensors import Array, Shape, TensorSpec, agree
 
 __all__ = ["OpenVinoGraph"]
@@ -183,7 +183,7 @@ class OpenVinoGraph(Graph):
 
     def _affordable(self) -> int:
         """Return how many buckets may have a body: states of the model's own are not in any."""
-        weights = sum(file.stat().st_size for file in model_files(self._path))
+        weights = model_bytes(self._path)
         fits = weights <= host_memory().free_bytes * MEMORY_SHARE
         return MAX_BODIES if fits and not self._model.get_variables() else 0
 

@@ -15,7 +15,14 @@ from ge_backend.model.files.om_files import axes_file, grid_file, om_files
 from ge_backend.model.files.onnx_file import external_data
 from ge_backend.model.files.tokenizer_file import TOKENIZER, tokenizer_files
 
-__all__ = ["canonical", "find_model_file", "model_files", "named_files", "stamp_of"]
+__all__ = [
+    "canonical",
+    "find_model_file",
+    "model_bytes",
+    "model_files",
+    "named_files",
+    "stamp_of",
+]
 
 # A file of another name is the model if it is the only one of these, as the C++ GE backend has it.
 SUFFIXES = tuple(end for end in file_ends() if end.startswith("."))
@@ -131,6 +138,16 @@ def model_files(path: Path, options: Iterable[tuple[str, str]] = ()) -> tuple[Pa
     named = (file for file in named_files(path.parent, options).values() if ".." not in file.parts)
     beside = (file for file in named if file.is_relative_to(path.parent))
     return tuple(dict.fromkeys((*_own_files(path), *beside)))
+
+
+def model_bytes(path: Path, options: Iterable[tuple[str, str]] = ()) -> int:
+    """Return the bytes of all files that make a model; see `model_files`.
+
+    Raises:
+        ModelError: as `model_files`.
+        OSError: one of them is not there.
+    """
+    return sum(file.stat().st_size for file in model_files(path, options))
 
 
 def named_files(folder: Path, options: Iterable[tuple[str, str]]) -> dict[str, Path]:
