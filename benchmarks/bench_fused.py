@@ -20,7 +20,7 @@ from benchmarks.harness.pool import CHECK_EVERY, Pool, Script
 from benchmarks.harness.report import ROOT
 from benchmarks.harness.requests import Array, asked, connect, http_request
 from benchmarks.harness.turns import System
-from benchmarks.pbtxt import parameter_lines
+from benchmarks.model_folder import parameter_lines
 
 __all__ = ["STEPS", "SYSTEMS", "draw_texts", "main", "scenario", "scripts", "write_models"]
 

@@ -30,7 +30,7 @@ from benchmarks.harness.requests import Array, asked, connect, http_request
 from benchmarks.harness.servers import Running, serve
 from benchmarks.harness.turns import Load, System, one_window
 from benchmarks.memory_report import Measured, by_role, markdown
-from benchmarks.pbtxt import parameter_lines
+from benchmarks.model_folder import write_model
 from benchmarks.rivals.forward import ENGINES
 
 __all__ = ["main"]
@@ -41,7 +41,6 @@ COUNTS = (1, 2, 4, 8)
 SHAPES = ((1, 16), (8, 256))
 WINDOW_S = 2.0
 TOLERANCE = 1e-4
-RIVALS = Path(__file__).parent / "rivals"
 
 _CONFIG = """\
 backend: "{backend}"
@@ -110,14 +109,10 @@ def _measure(system: Backend, what: str, models: int, instances: int, model: Pat
 
 def _write_model(folder: Path, system: Backend, instances: int, model: Path) -> None:
     """Write a model with a file of its own, that is: a link, so that the disk holds it once."""
-    version = folder / "1"
-    version.mkdir(parents=True)
-    os.link(model, version / model.name)
-    if system.backend == "python":
-        shutil.copy(RIVALS / "one_forward.py", version / "model.py")
-        shutil.copy(RIVALS / "forward.py", version)
     config = _CONFIG.format(backend=system.backend, instances=instances)
-    (folder / "config.pbtxt").write_text(config + parameter_lines(system.parameters))
+    code = ("one_forward", "forward") if system.backend == "python" else ()
+    version = write_model(folder, config, system.parameters, code=code)
+    os.link(model, version / model.name)
 
 
 def _ask_all(server: Running, names: Sequence[str], instances: int) -> None:

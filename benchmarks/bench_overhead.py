@@ -7,8 +7,6 @@ table is where it goes, from our own metrics.
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 import tempfile
 import time
@@ -24,7 +22,7 @@ from benchmarks.harness.report import aligned, write
 from benchmarks.harness.requests import http_request
 from benchmarks.harness.servers import serve
 from benchmarks.harness.turns import Load, System, Turn, take_turns
-from benchmarks.pbtxt import parameter_lines
+from benchmarks.model_folder import write_model
 from ge_tools.watch.readings import Reading, change
 from ge_tools.watch.scrape import scrape
 
@@ -88,25 +86,14 @@ def main() -> None:
 
 def write_repository(repository: Path) -> None:
     """Write the plain model, and ours."""
-    for name in (RIVAL, *OURS):
-        version = repository / name / "1"
-        version.mkdir(parents=True)
-        config = CONFIG.format(backend="python" if name == RIVAL else "ge")
-        if name == RIVAL:
-            shutil.copy(Path(__file__).parent / "rivals" / f"{RIVAL}.py", version / "model.py")
-        else:
-            (version / "model.null").write_text(json.dumps(_graph()))
-            config += parameter_lines({"buckets.sequence": "16,64,256", **OURS[name]})
-        (version.parent / "config.pbtxt").write_text(config)
-
-
-def _graph() -> dict[str, object]:
+    write_model(repository / RIVAL, CONFIG.format(backend="python"), code=[RIVAL])
     axes = ["batch", "sequence"]
     given = [{"name": n, "dtype": "INT64", "dims": axes} for n in ("input_ids", "attention_mask")]
-    return {
-        "inputs": given,
-        "outputs": [{"name": "sentence_embedding", "dtype": "FP32", "dims": ["batch", 384]}],
-    }
+    outputs = [{"name": "sentence_embedding", "dtype": "FP32", "dims": ["batch", 384]}]
+    graph = {"inputs": given, "outputs": outputs}
+    for name, parameters in OURS.items():
+        of = {"buckets.sequence": "16,64,256", **parameters}
+        write_model(repository / name, CONFIG.format(backend="ge"), of, graph=graph)
 
 
 def parts_us(before: Reading, after: Reading, model: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks import model_folder
 from benchmarks.encoder.mixes import MIXES
 from benchmarks.encoder.systems import ONNX_FILE
 from benchmarks.encoder.traffic import MINILM, Sequences, load_encoder, pools_of, sequences
@@ -97,10 +98,8 @@ def _memory(
 
 def write_model(folder: Path, config: str, files: Mapping[str, Path]) -> None:
     """Write a model in its plain configuration, and apply the preset of that name."""
-    version = folder / "1"
-    version.mkdir(parents=True)
+    version = model_folder.write_model(folder, CONFIG)
     (version / ONNX_FILE).symlink_to(files[ONNX_FILE].resolve())
-    (folder / "config.pbtxt").write_text(CONFIG)
     if config != PLAIN:
         read = read_folder(folder)
         changes = changes_of(PRESETS[config], read.document, read.config({}))

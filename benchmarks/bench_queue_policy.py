@@ -8,8 +8,8 @@ enough to be refused, so the policies have nothing to do: what is slower is thei
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from benchmarks.harness import compare
 from benchmarks.harness.pool import Pool
 from benchmarks.harness.requests import http_request
 from benchmarks.harness.turns import System
-from benchmarks.pbtxt import parameter_lines
+from benchmarks.model_folder import write_model
 
 __all__ = ["POLICIES", "TRAFFIC", "echo_pool", "main", "scenario", "write_echo"]
 
@@ -30,8 +30,6 @@ input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 4 ] }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 4 ] }} ]
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 dynamic_batching {{ {batching} }}
-parameters {{ key: "device" value {{ string_value: "null" }} }}
-{parameters}
 """
 HOST_POLICY = "default_queue_policy {{ {} }}"
 TEN_SECONDS = 10_000_000
@@ -60,8 +58,8 @@ def main() -> None:
 def scenario(folder: Path, run_ms: float) -> compare.Scenario:
     """Write a model for each policy, whose batches take so many milliseconds."""
     for name, (batching, parameters) in POLICIES.items():
-        config = CONFIG.format(batching=batching, parameters=parameter_lines(parameters))
-        write_echo(folder / "models" / name, config, run_ms)
+        config = CONFIG.format(batching=batching)
+        write_echo(folder / "models" / name, config, parameters, run_ms)
     return compare.Scenario(
         name="queue_policy",
         repository=folder / "models",
@@ -77,14 +75,12 @@ def echo_pool(model: str) -> Pool:
     return Pool(scripts=((http_request(model, {"x": ones}),),), answers={0: ones[0]})
 
 
-def write_echo(folder: Path, config: str, run_ms: float) -> None:
+def write_echo(folder: Path, config: str, parameters: Mapping[str, int], run_ms: float) -> None:
     """Write a model that answers y = x, FP32 [batch, 4]; each run takes so many milliseconds."""
     tensor = {"dtype": "FP32", "dims": ["batch", 4]}
     outputs = [{"name": "y", **tensor, "compute": "echo", "of": "x"}]
     graph = {"inputs": [{"name": "x", **tensor}], "outputs": outputs, "cost_ms": {"*": run_ms}}
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.null").write_text(json.dumps(graph))
-    (folder / "config.pbtxt").write_text(config)
+    write_model(folder, config, {"device": "null", **parameters}, graph=graph)
 
 
 if __name__ == "__main__":

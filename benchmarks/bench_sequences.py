@@ -6,7 +6,6 @@ and two, and ours its executor in the stub's own process, too.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from benchmarks.harness.aims import Aims
 from benchmarks.harness.pool import CHECK_EVERY, Pool
 from benchmarks.harness.requests import Array, http_request
 from benchmarks.harness.turns import System
-from benchmarks.pbtxt import parameter_lines
+from benchmarks.model_folder import write_model
 from benchmarks.recurrent import FEATURES, write_step
 
 __all__ = ["SYSTEMS", "main", "scenario"]
@@ -30,6 +29,7 @@ SYSTEMS = (
     *(System(name="state_dict", model=name, layout=str(n)) for name, n in RIVAL.items()),
 )
 TRAFFIC = "steps"
+STEP = "model.onnx"
 STEPS = 50  # of one sequence, from its start to its end
 SCRIPTS = 512  # more than are ever live, so that no two live ones have the same id
 AIMS = Aims(least={1: 1.0, 16: 1.0, 64: 1.3})
@@ -61,18 +61,14 @@ def scenario(folder: Path, hidden: int = 256) -> compare.Scenario:
     repository = folder / "models"
     for name, instances in {**OURS, **RIVAL}.items():
         backend = "ge" if name in OURS else "python"
-        version = repository / name / "1"
-        version.mkdir(parents=True)
-        write_step(version / "model.onnx", hidden)
         state = STATE.format(hidden) if backend == "ge" else ""
         text = CONFIG.format(
             backend=backend, instances=instances, features=FEATURES, hidden=hidden, state=state
         )
-        text += parameter_lines({"executor": "inline"} if name == "ge_inline" else {})
-        (version.parent / "config.pbtxt").write_text(text)
-        if backend == "python":
-            shutil.copy(Path(__file__).parent / "rivals" / "state_dict.py", version / "model.py")
-    last = _last_answer(repository / "ge_1" / "1" / "model.onnx", hidden)
+        parameters = {"executor": "inline"} if name == "ge_inline" else {}
+        code = ["state_dict"] if backend == "python" else []
+        write_step(write_model(repository / name, text, parameters, code=code) / STEP, hidden)
+    last = _last_answer(repository / "ge_1" / "1" / STEP, hidden)
     return compare.Scenario(
         name="sequences",
         repository=repository,

@@ -12,7 +12,6 @@ import argparse
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import tempfile
@@ -28,6 +27,7 @@ import tritonclient.utils.shared_memory as shm
 from benchmarks.harness.compare import announce
 from benchmarks.harness.servers import serve
 from benchmarks.harness.turns import fastest_ms
+from benchmarks.model_folder import write_model
 
 __all__ = ["lines", "main", "plot", "write_repository"]
 
@@ -38,8 +38,6 @@ max_batch_size: 0
 input [ { name: "x" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { count: 1 kind: KIND_CPU } ]
-parameters { key: "device" value { string_value: "null" } }
-parameters { key: "warmup" value { string_value: "off" } }
 """
 KIB = 1024
 SIZES = tuple(KIB * 4**power for power in range(9))  # 1 KiB to 64 MiB
@@ -73,13 +71,10 @@ def main() -> None:
 
 def write_repository(repository: Path) -> None:
     """Write the one model."""
-    version = repository / MODEL / "1"
-    version.mkdir(parents=True)
     tensor = {"dtype": "FP32", "dims": ["length"]}
     outputs = [{"name": "y", **tensor, "compute": "echo", "of": "x"}]
-    model = {"inputs": [{"name": "x", **tensor}], "outputs": outputs}
-    (version / "model.null").write_text(json.dumps(model))
-    (version.parent / "config.pbtxt").write_text(CONFIG)
+    graph = {"inputs": [{"name": "x", **tensor}], "outputs": outputs}
+    write_model(repository / MODEL, CONFIG, {"device": "null", "warmup": "off"}, graph=graph)
 
 
 def lines(times: Mapping[int, Mapping[str, float]]) -> Iterator[str]:

@@ -21,20 +21,16 @@ from benchmarks.harness.client import LoadProcess
 from benchmarks.harness.figures import percentile
 from benchmarks.harness.servers import Running, serve
 from benchmarks.harness.turns import Load, System, one_window
-from benchmarks.pbtxt import parameter_lines
 
 __all__ = ["Window", "lines", "main", "write_repository"]
 
 CONFIG = """\
 backend: "ge"
 max_batch_size: 32
-input [ {{ name: "x" data_type: TYPE_FP32 dims: [ 4 ] }} ]
-output [ {{ name: "y" data_type: TYPE_FP32 dims: [ 4 ] }} ]
-instance_group [ {{ count: 2 kind: KIND_CPU }} ]
-dynamic_batching {{ }}
-parameters {{ key: "device" value {{ string_value: "null" }} }}
-parameters {{ key: "buckets.rows" value {{ string_value: "1" }} }}
-{parameters}
+input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
+instance_group [ { count: 2 kind: KIND_CPU } ]
+dynamic_batching { }
 """
 LARGE = "large"
 # name -> (what it is, its parameters)
@@ -88,8 +84,7 @@ def write_repository(repository: Path, small_ms: float, large_ms: float) -> None
     """Write the models; each row is a run, which takes so many milliseconds."""
     models = {name: (parameters, small_ms) for name, (_, parameters) in SMALL.items()}
     for name, (parameters, run_ms) in {LARGE: ({}, large_ms), **models}.items():
-        config = CONFIG.format(parameters=parameter_lines(parameters))
-        write_echo(repository / name, config, run_ms)
+        write_echo(repository / name, CONFIG, {"buckets.rows": 1, **parameters}, run_ms)
 
 
 def lines(windows: Sequence[Window]) -> Iterator[str]:

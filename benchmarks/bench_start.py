@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,13 +29,15 @@ from benchmarks.harness.compare import announce
 from benchmarks.harness.report import ROOT
 from benchmarks.harness.requests import asked, connect, http_request
 from benchmarks.harness.servers import checked_out, serve_tree
+from benchmarks.model_folder import write_model
 
 __all__ = ["CACHE", "Start", "lines", "main", "num_measured", "write_plain"]
 
 CACHE = ROOT / ".cache" / "encoder"
 SETTLES_WITHIN_S = 120.0
-CONFIG = 'backend: "python"\ninstance_group [ { count: 1 kind: KIND_CPU } ]\n'
-TENSORS = """\
+CONFIG = """\
+backend: "python"
+instance_group [ { count: 1 kind: KIND_CPU } ]
 input { name: "x" data_type: TYPE_FP32 dims: [ 1 ] }
 output { name: "y" data_type: TYPE_FP32 dims: [ 1 ] }
 """
@@ -117,13 +118,10 @@ def _fastest(seconds: Sequence[float | None]) -> str:
 def write_plain(models: Path, into: Path) -> None:
     """Write a plain Python model for each model file of a repository of ours."""
     for file in sorted(models.glob("*/1/*")):
-        version = into / file.parent.parent.name / "1"
-        if file.suffix not in {".onnx", ".pt2", ".json"} or version.exists():
-            continue
-        version.mkdir(parents=True)
-        (version / file.name).symlink_to(file.resolve())
-        shutil.copy(ROOT / "benchmarks" / "rivals" / "load_only.py", version / "model.py")
-        (version.parent / "config.pbtxt").write_text(CONFIG + TENSORS)
+        folder = into / file.parent.parent.name
+        if file.suffix in {".onnx", ".pt2", ".json"} and not folder.exists():
+            version = write_model(folder, CONFIG, code=["load_only"])
+            (version / file.name).symlink_to(file.resolve())
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

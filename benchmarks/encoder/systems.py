@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.harness.turns import System
-from benchmarks.pbtxt import parameter_lines
+from benchmarks.model_folder import write_model
 from benchmarks.rivals.forward import ENGINES
 from benchmarks.rivals.made_mask import with_mask_inside
 from ge_backend.model.config.settings import SETTINGS
@@ -36,7 +35,6 @@ PRECISIONS = ("fp32", "bf16", "int8")
 ONNX_FILE, QUANTISED_FILE, CHECKPOINT = "model.onnx", "model.int8.onnx", "checkpoint"
 WIDTH = 384  # of all-MiniLM-L6-v2's embeddings
 CPP = "cpp_onnx"
-SOURCES = Path(__file__).resolve().parents[1] / "rivals"
 
 _CONFIG = """\
 backend: "{backend}"
@@ -48,6 +46,7 @@ instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 # Without a batcher every request is its own call, which is what one forward per request wants: in
 # a batch the first answers would wait for the last.
 _BATCHING = "dynamic_batching {{ {preferred} }}\n"
+_BUCKETS = {"buckets.rows": "1,2,4,8,16", "buckets.sequence": "16,32,64,128,256"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,29 +251,21 @@ def write_repository(
         width: of the encoder's output.
     """
     for served in systems:
-        version = root / served.system.model / "1"
-        version.parent.mkdir(parents=True)
+        config = _CONFIG.format(backend=served.backend, instances=served.instances, width=width)
+        if served.batches:
+            bound = f"preferred_batch_size: [ {served.preferred} ]" if served.preferred else ""
+            config += _BATCHING.format(preferred=bound)
+        version = write_model(
+            root / served.system.model,
+            config,
+            {**(_BUCKETS if served.backend == "ge" else {}), **served.parameters},
+            code=(served.code, "forward") if served.code else (),
+        )
         source = files[served.file].resolve()
-        if served.backend == "ge" and served.file == CHECKPOINT:
+        if served.backend == "onnxruntime":
+            with_mask_inside(source, version / ONNX_FILE)
+        elif served.backend == "ge" and served.file == CHECKPOINT:
+            version.rmdir()
             version.symlink_to(source, target_is_directory=True)
         else:
-            version.mkdir()
-            if served.backend == "onnxruntime":
-                with_mask_inside(source, version / ONNX_FILE)
-            else:
-                (version / served.file).symlink_to(source)
-        if served.code:
-            shutil.copy(SOURCES / f"{served.code}.py", version / "model.py")
-            shutil.copy(SOURCES / "forward.py", version)
-        (version.parent / "config.pbtxt").write_text(_config(served, width))
-
-
-def _config(served: Served, width: int) -> str:
-    text = _CONFIG.format(backend=served.backend, instances=served.instances, width=width)
-    if served.batches:
-        bound = f"preferred_batch_size: [ {served.preferred} ]" if served.preferred else ""
-        text += _BATCHING.format(preferred=bound)
-    buckets = {"buckets.rows": "1,2,4,8,16", "buckets.sequence": "16,32,64,128,256"}
-    return text + parameter_lines(
-        {**(buckets if served.backend == "ge" else {}), **served.parameters}
-    )
+            (version / served.file).symlink_to(source)

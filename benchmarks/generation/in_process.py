@@ -15,14 +15,14 @@ import subprocess
 import tempfile
 import venv
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 from demo import chat_model
 from rich.console import Console
 
+from benchmarks.generation.run import System
 from benchmarks.generation.workloads import Ask
 from benchmarks.harness.memory import memory_by_role
 
@@ -47,7 +47,7 @@ QUANTISE = """if 1:
 """
 
 
-class InProcess:
+class InProcess(System):
     """An engine in a process of its own, which runs while the block does.
 
     Args:
@@ -76,20 +76,11 @@ class InProcess:
         self._reading = asyncio.create_task(self._read())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):  # it has ended by itself
             self._process.kill()
         await asyncio.gather(self._process.wait(), self._reading)
         self._log.close()
-
-    def awake(self) -> AbstractContextManager[None]:
-        """See `System`."""
-        return nullcontext()
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens each message brings."""

@@ -6,9 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
@@ -18,6 +16,7 @@ from rich.console import Console
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import serialize_byte_tensor
 
+from benchmarks.generation.run import System
 from benchmarks.generation.workloads import Ask
 from benchmarks.harness.cpu import roles_of, used_s
 from benchmarks.harness.memory import memory_by_role
@@ -37,7 +36,7 @@ parameters {{ key: "prefix_cache" value {{ string_value: "off" }} }}
 """
 
 
-class Ours:
+class Ours(System):
     """A server that serves the checkpoint while the block runs."""
 
     name = "ge"
@@ -61,19 +60,10 @@ class Ours:
         self._channel = grpc.aio.insecure_channel(self._server.grpc)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
         await asyncio.to_thread(self._server.stop)
         self._folder.cleanup()
-
-    def awake(self) -> AbstractContextManager[None]:
-        """See `System`."""
-        return nullcontext()
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens each response brings."""

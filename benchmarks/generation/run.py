@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,14 +16,17 @@ __all__ = ["Outcome", "System", "drive"]
 
 
 class System(Protocol):
-    """One way to generate text."""
+    """One way to generate text.
 
-    @property
-    def name(self) -> str:
-        """What it is called in tables."""
+    Attributes:
+        name: what it is called in tables.
+    """
+
+    name: str
 
     def awake(self) -> AbstractContextManager[None]:
         """Let it run while the block does; one that takes CPU time while idle is stopped else."""
+        return nullcontext()
 
     def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens have come, whenever some do."""

@@ -21,7 +21,6 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 from demo.chat_model import prepare
@@ -89,12 +88,7 @@ class Vllm:
         self._signal(psutil.Process.suspend)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
     @contextlib.contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from benchmarks import model_folder
 from benchmarks.trust.load import MODEL
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 from ge_tools.tritonserver.healer import Healer
@@ -40,10 +40,7 @@ NO_VARIABLES: Mapping[str, str] = {}
 
 def write_model(repository: Path, name: str, parameters: str = "", **graph: object) -> None:
     """Write a model that sums the rows, with further parameters and settings of the null device."""
-    version = repository / name / "1"
-    version.mkdir(parents=True)
-    (version / "model.null").write_text(json.dumps({**GRAPH, **graph}))
-    (version.parent / "config.pbtxt").write_text(CONFIG + parameters)
+    model_folder.write_model(repository / name, CONFIG + parameters, graph={**GRAPH, **graph})
 
 
 @contextlib.contextmanager
