@@ -15,10 +15,10 @@ class CountingService:
 
     opened: ClassVar[list] = []
 
-    def __init__(self, workshop, key):
+    def __init__(self, context, key):
         if key == "broken":
             raise ModelError("no such model")
-        self.workshop, self.key = workshop, key
+        self.context, self.key = context, key
         self.clients, self.left, self.closed = [], [], False
         self.cancelled = set()
         CountingService.opened.append(self)
@@ -40,7 +40,7 @@ class CountingService:
 
     def step(self, client, count, at, number):
         def work(grant):
-            self.workshop.timeline.add(RunLabel(self.key, (1,), 1), grant, grant.came_ns)
+            self.context.timeline.add(RunLabel(self.key, (1,), 1), grant, grant.came_ns)
             return tell
 
         def tell():
@@ -52,11 +52,11 @@ class CountingService:
             else:
                 client.post(b"end")
 
-        self.workshop.lanes.submit(Job(work=work, owner=client))
+        self.context.lanes.submit(Job(work=work, owner=client))
 
     def leave(self, client):
         self.left.append(client)
-        self.workshop.lanes.cancel(client)
+        self.context.lanes.cancel(client)
 
     def close(self):
         self.closed = True

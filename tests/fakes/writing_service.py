@@ -22,8 +22,8 @@ class WritingService:
 
     made = None
 
-    def __init__(self, workshop, key):
-        self.workshop, self.parts = workshop, {}
+    def __init__(self, context, key):
+        self.context, self.parts = context, {}
         self.submitted, self.withdrawn, self.held = [], [], []
         self.kill = lambda: None
         self.hold_after = 10**9
@@ -72,7 +72,7 @@ class WritingService:
                 return lambda: self.held.append((client, asked, done + 1))
             return lambda: self.step(client, asked, done + 1)
 
-        self.workshop.lanes.submit(Job(work=work, owner=client))
+        self.context.lanes.submit(Job(work=work, owner=client))
 
     def go(self):
         held, self.held = self.held, []
@@ -84,7 +84,7 @@ class WritingService:
             client.post(part)
 
     def leave(self, client):
-        self.workshop.lanes.cancel(client)
+        self.context.lanes.cancel(client)
 
     def close(self):
         pass

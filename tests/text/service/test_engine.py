@@ -46,7 +46,7 @@ def test_what_loading_took_for_a_moment_goes_back_to_the_system(tmp_path, monkey
     monkeypatch.setattr(module.OwnThread, "run", run)
     monkeypatch.setattr(module, "give_back_freed", lambda: seen.append("given back"))
     memory = MemoryInfo(free_bytes=2**28, total_bytes=2**30)
-    workshop = SimpleNamespace(
+    context = SimpleNamespace(
         device=SimpleNamespace(name="cpu", memory=lambda: memory),
         pool=SimpleNamespace(size_bytes=0),
     )
@@ -62,7 +62,7 @@ def test_what_loading_took_for_a_moment_goes_back_to_the_system(tmp_path, monkey
         served_as="text",
         settings=settings,
     )
-    opened = open_engine(spec, workshop)
+    opened = open_engine(spec, context)
     assert seen[0] == "open_language"
     assert seen[-2:] == ["prepare", "given back"]
     for model in opened.models:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ge_backend.device.machine.host_memory import give_back_freed
 from ge_backend.errors import InvalidRequest, ModelError, Unsupported
-from ge_backend.executor.server.services import Workshop
+from ge_backend.executor.server.services import ServiceContext
 from ge_backend.model.config.settings import VLLM
 from ge_backend.model.files.checkpoint import GENERATION
 from ge_text.engine.cache_size import largest_step
@@ -67,23 +67,23 @@ class OpenedEngine:
     scratch_bytes: int = 0
 
 
-def open_engine(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+def open_engine(spec: ServiceSpec, context: ServiceContext) -> OpenedEngine:
     """Load a checkpoint and make it ready; the models are the caller's to close.
 
     Raises:
         GeError: the checkpoint cannot be served as the specification says.
     """
-    return (_delegate if spec.engine == VLLM else _own)(spec, workshop)
+    return (_delegate if spec.engine == VLLM else _own)(spec, context)
 
 
-def _delegate(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+def _delegate(spec: ServiceSpec, context: ServiceContext) -> OpenedEngine:
     opened = open_scheduled(
         OpenScheduled(
             folder=Path(spec.folder),
             precision=spec.precision,
             served_as=spec.served_as,
             options=spec.settings,
-            on_death=workshop.on_fault,
+            on_death=context.on_fault,
         )
     )
     return OpenedEngine(
@@ -120,17 +120,19 @@ def _no_adapter(name: str) -> StoredAdapter:
     raise Unsupported(f"lora_name {name!r} is not passed on to vLLM; take our own engine for it")
 
 
-def _own(spec: ServiceSpec, workshop: Workshop) -> OpenedEngine:
+def _own(spec: ServiceSpec, context: ServiceContext) -> OpenedEngine:
     """Return our own engine; where it cannot be made ready, no model of it stays open."""
     with contextlib.ExitStack() as taken:
-        opened = _opened(spec, workshop, taken)
+        opened = _opened(spec, context, taken)
         taken.pop_all()
         return opened
 
 
-def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) -> OpenedEngine:
+def _opened(
+    spec: ServiceSpec, context: ServiceContext, taken: contextlib.ExitStack
+) -> OpenedEngine:
     settings, beside = read_settings(spec.settings), Path(spec.home or spec.folder)
-    device = workshop.device
+    device = context.device
     asked = OpenLanguage(
         device=device.name,
         folder=Path(spec.folder),
@@ -163,7 +165,7 @@ def _opened(spec: ServiceSpec, workshop: Workshop, taken: contextlib.ExitStack) 
         engine.use(*(_prepared(model, settings, longest, spec.served_as) for model in models))
     give_back_freed()  # reading a tokenizer and what compiles structures takes 58 MiB for a moment
     scratch_bytes = 0
-    if workshop.pool.size_bytes:  # one of them runs at a time
+    if context.pool.size_bytes:  # one of them runs at a time
         scratch_bytes = max(model.scratch_bytes(largest_step(model, settings)) for model in models)
     return OpenedEngine(
         engine=engine,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from ge_backend.errors import GeError, InvalidRequest
 from ge_backend.executor.server.lanes import settled
 from ge_backend.executor.server.queue import Grant, Job
-from ge_backend.executor.server.services import Client, Workshop
+from ge_backend.executor.server.services import Client, ServiceContext
 from ge_backend.executor.server.timeline import RunLabel
 from ge_text.engine.figures import Figures
 from ge_text.engine.parameters import Parameters, parse_parameters
@@ -55,17 +55,17 @@ class GenerationService:
     """See the module; a `Service`.
 
     Args:
-        workshop: of the executor.
+        context: of the executor.
         key: a `ServiceSpec` as JSON.
 
     Raises:
         GeError: the checkpoint cannot be loaded.
     """
 
-    def __init__(self, workshop: Workshop, key: str) -> None:
+    def __init__(self, context: ServiceContext, key: str) -> None:
         self._spec = ServiceSpec.of(key)
-        self._workshop = workshop
-        self._opened = open_engine(self._spec, workshop)
+        self._context = context
+        self._opened = open_engine(self._spec, context)
         self._engine = self._opened.engine
         self._holder = f"{self._spec.served_as} #{id(self)}"
         self._take_place()
@@ -96,7 +96,7 @@ class GenerationService:
         member.outbox.wait_for_room()
         message = member.parts.take(body)
         if isinstance(message, Submit):
-            error = settled(lambda: self._submit(member, message), self._workshop.on_fault)
+            error = settled(lambda: self._submit(member, message), self._context.on_fault)
             if error is not None:
                 member.outbox.say(
                     Refused(number=message.number, error=type(error).__name__, message=str(error))
@@ -120,9 +120,9 @@ class GenerationService:
     def close(self) -> None:
         """Free the models once no step runs, nor will: what was asked for has been dropped."""
         while not self._rests():
-            self._workshop.lanes.cancel(self)  # or we wait for the bytes that a step waits for
+            self._context.lanes.cancel(self)  # or we wait for the bytes that a step waits for
             time.sleep(0.001)
-        self._workshop.pool.remove(self._holder)
+        self._context.pool.remove(self._holder)
         self._close_models()
 
     def _rests(self) -> bool:
@@ -137,7 +137,7 @@ class GenerationService:
         Raises:
             OutOfMemory: the pool is smaller than the largest step; the model is closed.
         """
-        pool = self._workshop.pool
+        pool = self._context.pool
         pool.workspace(self._holder)
         try:
             pool.place(self._holder, self._opened.scratch_bytes, bound=False)
@@ -228,12 +228,12 @@ class GenerationService:
             if self._closed or self._stepping or not self._engine.has_work:
                 return
             self._stepping = True
-        self._outstanding_work = self._workshop.outstanding.add(self._step_ns)
-        self._workshop.lanes.submit(
+        self._outstanding_work = self._context.outstanding.add(self._step_ns)
+        self._context.lanes.submit(
             Job(
                 work=self._step,
                 drop=self._dropped,
-                holder=self._holder if self._workshop.pool.size_bytes else "",
+                holder=self._holder if self._context.pool.size_bytes else "",
                 priority=self._spec.priority,
                 owner=self,
                 model=self._spec.served_as,
@@ -243,24 +243,24 @@ class GenerationService:
 
     def _step(self, grant: Grant) -> Callable[[], None]:
         """Bring the engine a step further; whatever becomes of that, another one may follow."""
-        failure = settled(lambda: self._advance(grant), self._workshop.on_fault)
+        failure = settled(lambda: self._advance(grant), self._context.on_fault)
         if isinstance(failure, GeError):
             log.critical(
                 "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
             )
-            self._workshop.on_fault()
+            self._context.on_fault()
         return self._end_step
 
     def _advance(self, grant: Grant) -> None:
         started_ns = time.monotonic_ns()
-        plan = settled(self._engine.step, self._workshop.on_fault)
+        plan = settled(self._engine.step, self._context.on_fault)
         if isinstance(plan, GeError):
             self._engine.abort(plan)
             label, error = RunLabel(self._spec.served_as), type(plan).__name__
         else:
             rows = len(plan.spans)
             label, error = RunLabel(self._spec.served_as, (rows, plan.num_tokens), rows), ""
-        self._workshop.timeline.add(label, grant, started_ns, error)
+        self._context.timeline.add(label, grant, started_ns, error)
         self._step_ns = time.monotonic_ns() - started_ns
 
     def _end_step(self) -> None:
@@ -271,7 +271,7 @@ class GenerationService:
 
     def _dropped(self, error: GeError) -> None:
         """End all texts: there is no step for them."""
-        settled(lambda: self._engine.abort(error), self._workshop.on_fault)
+        settled(lambda: self._engine.abort(error), self._context.on_fault)
         self._end_step()
 
     def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> bool:

@@ -3,7 +3,7 @@
 A service is opened by the first connection that names its kind and key, shared by all that name
 them later, and closed some time after the last one has left. It learns which clients join and
 leave, gets what they post, posts to them at any time, and has the device's lanes do its steps
-(`Workshop.lanes`). The form of its messages is its own.
+(`ServiceContext.lanes`). The form of its messages is its own.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.timeline import Timeline
 
-__all__ = ["SERVICES", "Client", "Service", "Services", "Workshop"]
+__all__ = ["SERVICES", "Client", "Service", "ServiceContext", "Services"]
 
-# Kind -> "module:class". A class is called with a workshop and the key, and is a `Service` then.
+# Kind -> "module:class". A class is called with a context and the key, and is a `Service` then.
 SERVICES: Mapping[str, str] = {
     "generation": "ge_text.service.service:GenerationService",
 }
 
 
-class Workshop(Protocol):
+class ServiceContext(Protocol):
     """What an executor gives its services to work with.
 
     Attributes:
@@ -119,13 +119,13 @@ class Services:
     """Opens a service for its first client and closes it some time after its last one left.
 
     Args:
-        workshop: given to each.
+        context: given to each.
         linger_s: how long a service without clients stays.
         kinds: as `SERVICES`.
     """
 
-    def __init__(self, workshop: Workshop, linger_s: float, kinds: Mapping[str, str]) -> None:
-        self._workshop = workshop
+    def __init__(self, context: ServiceContext, linger_s: float, kinds: Mapping[str, str]) -> None:
+        self._context = context
         self._linger_s = linger_s
         self._kinds = kinds
         self._opened: dict[tuple[str, str], _Opened] = {}
@@ -198,5 +198,5 @@ class Services:
             raise ProtocolError(f"service kind {kind!r} is unknown; known kinds are {known}")
         with importing():
             make = pkgutil.resolve_name(self._kinds[kind])
-        service: Service = make(self._workshop, key)
+        service: Service = make(self._context, key)
         return service

@@ -38,11 +38,11 @@ from ge_backend.executor.server.lanes import settled
 from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.runs import HeldGraph, measure, run, run_graph
-from ge_backend.executor.server.services import Services, Workshop
+from ge_backend.executor.server.services import ServiceContext, Services
 from ge_backend.executor.server.timeline import RunLabel
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Shared", "StubHandler"]
+__all__ = ["ConnectionContext", "StubHandler"]
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ Reply = tuple[messages.Message, int | None]
 _Outcome = TypeVar("_Outcome")
 
 
-class Shared(Workshop, Protocol):
+class ConnectionContext(ServiceContext, Protocol):
     """What all connections of an executor share."""
 
     tensor_stores: DeviceTensorStores
@@ -70,15 +70,15 @@ class Shared(Workshop, Protocol):
 class StubHandler:
     """One stub, a process `pid`: the graphs it holds and the arenas it has shown us."""
 
-    def __init__(self, sock: socket.socket, shared: Shared) -> None:
+    def __init__(self, sock: socket.socket, context: ConnectionContext) -> None:
         self.pid = peer_pid(sock)
         self._inbox = wire.Inbox(sock)
         self._outgoing = Outgoing(sock, self.pid)
-        self._shared = shared
+        self._context = context
         self._graphs: dict[int, HeldGraph] = {}
         self._arenas: dict[int, Segment] = {}
-        self._bound_graphs = BoundGraphs(shared.tensor_stores)
-        self._clients = Clients(shared.services, partial(self._outgoing.send, wait=True))
+        self._bound_graphs = BoundGraphs(context.tensor_stores)
+        self._clients = Clients(context.services, partial(self._outgoing.send, wait=True))
 
     def serve(self) -> None:
         """Answer messages until the stub leaves."""
@@ -105,19 +105,19 @@ class StubHandler:
                 try:
                     self._close()
                 finally:
-                    self._shared.forget(self)
+                    self._context.forget(self)
         return not left
 
     def _close(self) -> None:
         self._outgoing.close()
-        self._shared.lanes.cancel(self)
+        self._context.lanes.cancel(self)
         self._clients.close()
         for held in self._graphs.values():
             if held.states is not None:
                 held.states.close()
         self._bound_graphs.close()
         for held in self._graphs.values():
-            self._shared.graph_cache.release(held.entry)
+            self._context.graph_cache.release(held.entry)
         # Now, and not when circles are collected: each arena has a descriptor, the inbox memory.
         self._arenas.clear()
         del self._inbox
@@ -135,7 +135,7 @@ class StubHandler:
         elif isinstance(message, messages.Post):
             self._post(message)
         elif isinstance(message, messages.Cancel):
-            self._shared.lanes.cancel(self, message.run)
+            self._context.lanes.cancel(self, message.run)
         elif isinstance(message, messages.FreeTensors):
             self._bound_graphs.free(message)
         elif isinstance(message, messages.Hello):
@@ -144,7 +144,7 @@ class StubHandler:
             self._reply(message.id, lambda: (self._control(message, descriptors), None))
 
     def _post(self, message: messages.Post) -> None:
-        failure = settled(lambda: self._clients.receive(message), self._shared.on_fault)
+        failure = settled(lambda: self._clients.receive(message), self._context.on_fault)
         if failure is not None:
             self._outgoing.send(_failed(message.id, failure), wait=True)
 
@@ -199,19 +199,19 @@ class StubHandler:
         here: bool,
     ) -> None:
         """Have a lane run a graph, or this thread in its place; see `_job`."""
-        shared, entry = self._shared, held.entry
+        context, entry = self._context, held.entry
 
         def nbytes(entry: CachedGraph) -> int:
             gathered = {ref.name: ref.shape for ref in message.gathered}
-            return shared.graph_cache.run_bytes(entry, {**shapes, **gathered})
+            return context.graph_cache.run_bytes(entry, {**shapes, **gathered})
 
         label = RunLabel(held.name, message.bucket, message.real_rows)
-        outstanding_work = shared.outstanding.add(message.cost_ns)
+        outstanding_work = context.outstanding.add(message.cost_ns)
         end = outstanding_work.release
         job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
-        shared.lanes.submit(job, here=here)
+        context.lanes.submit(job, here=here)
 
     def _queue_prepare(self, held: HeldGraph, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.
@@ -220,7 +220,7 @@ class StubHandler:
         need not be measured alone, takes no turn among them. This thread may wait for another that
         prepares the same graph, since its stub does nothing else meanwhile.
         """
-        entry, graph_cache = held.entry, self._shared.graph_cache
+        entry, graph_cache = held.entry, self._context.graph_cache
 
         def action(grant: Grant) -> Reply:
             del grant  # measured as it will run under load
@@ -241,7 +241,7 @@ class StubHandler:
             tell=tell,
         )
         job.bounded, job.measures = False, message.alone and message.repeats > 0
-        self._shared.lanes.submit(job)
+        self._context.lanes.submit(job)
 
     def _job(  # noqa: PLR0913 - all that a job needs
         self,
@@ -265,10 +265,10 @@ class StubHandler:
             label: what it is called in the timeline.
             tell: takes the outcome or the error, without waiting, in whichever thread.
         """
-        shared = self._shared
-        shared.graph_cache.hold(entry)
+        context = self._context
+        context.graph_cache.hold(entry)
         holder, nbytes = "", 0
-        if shared.pool.size_bytes:
+        if context.pool.size_bytes:
             try:
                 holder, nbytes = entry.holder, bytes_of(entry)
             except Exception as error:  # noqa: BLE001 - the lane raises it
@@ -276,14 +276,14 @@ class StubHandler:
 
         def end() -> None:
             then()
-            shared.graph_cache.release(entry)
+            context.graph_cache.release(entry)
 
         def work(grant: Grant) -> Callable[[], None]:
             started_ns = time.monotonic_ns()
             outcome: _Outcome | GeError = Cancelled("the stub has left")
             try:
                 if self._outgoing.open:
-                    outcome = settled(partial(action, grant), shared.on_fault)
+                    outcome = settled(partial(action, grant), context.on_fault)
             finally:
                 end()
             error = ""
@@ -291,7 +291,7 @@ class StubHandler:
                 error = type(outcome).__name__
                 if isinstance(message, messages.Run):
                     outcome = self._explained(outcome, entry)
-            shared.timeline.add(label, grant, started_ns, error)
+            context.timeline.add(label, grant, started_ns, error)
             return partial(tell, outcome)
 
         def drop(error: GeError) -> None:
@@ -310,12 +310,12 @@ class StubHandler:
     def _explained(self, error: GeError, entry: CachedGraph) -> GeError:
         """Return a run's error as clients get it: with what has the memory, and without folders."""
         if isinstance(error, OutOfMemory):
-            error = self._shared.graph_cache.explained(error)
+            error = self._context.graph_cache.explained(error)
         return type(error)(without_folders(str(error), entry.source.path))
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
         """Send what the action returns, or its error; a stub that does not read is not read."""
-        outcome = settled(action, self._shared.on_fault)
+        outcome = settled(action, self._context.on_fault)
         self._answer_to(request_id, wait=True)(outcome)
 
     def _answer_to(
@@ -351,8 +351,8 @@ class StubHandler:
             messages.KeepStates: self._keep_states,
             messages.RetainTensors: self._retain_tensors,
             messages.OpenService: self._clients.open,
-            messages.Inspect: lambda asked: self._shared.report(asked.id),
-            messages.LookBack: lambda asked: self._shared.timeline.history(asked.id, asked.after),
+            messages.Inspect: lambda asked: self._context.report(asked.id),
+            messages.LookBack: lambda asked: self._context.timeline.history(asked.id, asked.after),
         }
         answer = answers.get(type(message))
         if answer is None:
@@ -377,7 +377,7 @@ class StubHandler:
                 f"the stub speaks protocol {message.version}, the executor {messages.VERSION}; "
                 "restart the server after an update of the backend"
             )
-        device = self._shared.device
+        device = self._context.device
         welcome = messages.Welcome(
             id=message.id,
             version=messages.VERSION,
@@ -385,12 +385,12 @@ class StubHandler:
             lanes=device.lanes,
             pid=os.getpid(),
         )
-        return welcome, duplicate(self._shared.outstanding.descriptor)
+        return welcome, duplicate(self._context.outstanding.descriptor)
 
     def _load(self, message: messages.Load) -> messages.Message:
-        entry, graph = self._shared.graph_cache.acquire(message.source)
+        entry, graph = self._context.graph_cache.acquire(message.source)
         if entry.id in self._graphs:
-            self._shared.graph_cache.release(entry)
+            self._context.graph_cache.release(entry)
         held = self._graphs.setdefault(entry.id, HeldGraph(entry=entry))
         held.name = message.served_as or entry.holder
         return messages.Loaded(
@@ -405,7 +405,7 @@ class StubHandler:
         )
 
     def _compile(self, message: messages.Compile) -> messages.Message:
-        self._shared.graph_cache.compile(self._held(message.graph).entry, message.shapes)
+        self._context.graph_cache.compile(self._held(message.graph).entry, message.shapes)
         return messages.Ok(id=message.id)
 
     def _keep_states(self, message: messages.KeepStates) -> messages.Message:
