@@ -207,7 +207,7 @@ def close_left(services, leaving):
     leaving._closing.set()
     leaving._stream.close()
     leaving._live.clear()
-    assert comes_true(lambda: not any(one.clients for one in services._opened.values()))
+    assert comes_true(lambda: not any(services._shared.holders().values()))
     closing = threading.Thread(target=services.close_idle, kwargs={"now": True})
     closing.start()
     return closing
@@ -666,7 +666,7 @@ def test_texts_whose_steps_find_no_place_fail(monkeypatch, tmp_path):
     shared = Sharing(tmp_path, pool_bytes=1000, linger_s=0)
     rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
     client = rig.client()
-    (service,) = [opened.service for opened in rig.executor.services._opened.values()]
+    (service,) = rig.executor.services._shared.values()
     rig.executor.pool.remove(service._holder)
     assert isinstance(ask(client, ids=[9]).end(), ProtocolError)
     rig.executor.pool.workspace(service._holder).place(600)
@@ -980,7 +980,7 @@ def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     client, honest, tracebacks = rig.client(), expected([9, 10]), []
     monkeypatch.setattr(lanes.log, "exception", lambda *text: tracebacks.append(text))
     assert ask(client, ids=[9, 10]).end() is None
-    ((service,),) = ([o.service for o in rig.executor.services._opened.values()],)
+    ((service,),) = (rig.executor.services._shared.values(),)
     packed = hostile_json((Submit, Withdraw, Look), [""]).map(json.dumps)
     bodies = st.builds(
         lambda head, text: head + text.encode(), st.sampled_from([b".", b"+", b"", b"x"]), packed

@@ -12,8 +12,8 @@ from fakes.null_faults import Fault
 from ge_backend.device.base import NO_POOL, GraphSource
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
-from ge_backend.executor.server import graph_cache as registry_module
-from ge_backend.executor.server.graph_cache import CachedGraph, GraphCache
+from ge_backend.executor.server import shared as registry_module
+from ge_backend.executor.server.graph_cache import GraphCache
 
 
 @pytest.fixture
@@ -38,20 +38,10 @@ def test_many_at_once_load_a_source_once(device, source):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({id(graph) for _, graph in got}) == 1
-    assert len({entry.id for entry, _ in got}) == 1
-    assert got[0][0].holders == 8
+    assert len({id(entry.graph) for entry in got}) == 1
+    assert len({entry.id for entry in got}) == 1
+    assert graph_cache.holders() == [8]
     assert device.counts.loads == 1
-
-
-def test_giving_up_a_load_leaves_a_later_one_alone(device, source):
-    """Meanwhile the first entry may have been forgotten, and another one be loaded."""
-    graph_cache = GraphCache(device, Pool(0), linger_s=0)
-    entry, _ = graph_cache.acquire(source)
-    stale = CachedGraph(id=99, source=source)
-    stale.holders = 1
-    graph_cache._give_up(stale)
-    assert graph_cache.entries() == [entry]
 
 
 def test_sources_that_differ_in_anything_are_loaded_apart(device, source):
@@ -63,7 +53,7 @@ def test_sources_that_differ_in_anything_are_loaded_apart(device, source):
         GraphSource(path=source.path, stamp=source.stamp, threads=2),
         GraphSource(path=source.path, stamp="touched"),
     ]
-    assert len({graph_cache.acquire(one)[0].id for one in sources}) == 4
+    assert len({graph_cache.acquire(one).id for one in sources}) == 4
     assert device.counts.loads == 4
 
 
@@ -90,7 +80,7 @@ def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(
     now = 0.0
     monkeypatch.setattr(registry_module, "time", SimpleNamespace(monotonic=lambda: now))
     graph_cache = GraphCache(device, Pool(0), linger_s=0.5)
-    entry, _ = graph_cache.acquire(source)
+    entry = graph_cache.acquire(source)
     graph_cache.hold(entry)
     graph_cache.release(entry)
     now += 0.6
@@ -108,19 +98,19 @@ def test_a_graph_is_closed_only_after_its_last_holder_and_the_linger_time(
 def test_a_graph_taken_up_again_within_the_linger_time_is_not_loaded_again(device, source):
     """Whoever comes soon after the last one left finds the graph still loaded."""
     graph_cache = GraphCache(device, Pool(0), linger_s=60)
-    first, _ = graph_cache.acquire(source)
+    first = graph_cache.acquire(source)
     graph_cache.release(first)
     graph_cache.close_idle()
-    assert graph_cache.acquire(source)[0] is first
+    assert graph_cache.acquire(source) is first
     assert device.counts.loads == 1
 
 
 def test_closing_now_does_not_wait_but_spares_what_is_held(device, source, tmp_path):
     """At the end idle graphs go at once; one that is still held is not pulled away."""
     graph_cache = GraphCache(device, Pool(0), linger_s=60)
-    idle, _ = graph_cache.acquire(source)
+    idle = graph_cache.acquire(source)
     graph_cache.release(idle)
-    held, _ = graph_cache.acquire(write_null(tmp_path / "held.null"))
+    held = graph_cache.acquire(write_null(tmp_path / "held.null"))
     graph_cache.close_idle(now=True)
     assert graph_cache.entries() == [held]
     assert device.counts.closes == 1
@@ -133,8 +123,9 @@ def test_a_failed_load_leaves_nothing_and_can_be_tried_again(device, source):
     with pytest.raises(GraphFailed):
         graph_cache.acquire(source)
     assert graph_cache.entries() == []
-    entry, graph = graph_cache.acquire(source)
-    assert (entry.holders, entry.graph) == (1, graph)
+    entry = graph_cache.acquire(source)
+    assert graph_cache.holders() == [1]
+    assert graph_cache.entries() == [entry]
 
 
 def test_of_two_that_wait_for_a_failing_load_the_second_tries_itself(device, source):
@@ -146,7 +137,8 @@ def test_of_two_that_wait_for_a_failing_load_the_second_tries_itself(device, sou
 
     def acquire():
         try:
-            outcomes.append(graph_cache.acquire(source)[0].holders)
+            graph_cache.acquire(source)
+            outcomes.extend(graph_cache.holders())
         except GraphFailed:
             outcomes.append("failed")
 
@@ -156,13 +148,13 @@ def test_of_two_that_wait_for_a_failing_load_the_second_tries_itself(device, sou
     for thread in threads:
         thread.join()
     assert sorted(map(str, outcomes)) == ["1", "failed"]
-    assert [entry.holders for entry in graph_cache.entries()] == [1]
+    assert graph_cache.holders() == [1]
 
 
 def test_one_release_too_many_is_an_error(device, source):
     """Releasing what nobody holds is a defect that is named."""
     graph_cache = GraphCache(device, Pool(0), linger_s=0)
-    entry, _ = graph_cache.acquire(source)
+    entry = graph_cache.acquire(source)
     graph_cache.release(entry)
     with pytest.raises(ProtocolError, match="once too often"):
         graph_cache.release(entry)
@@ -176,7 +168,7 @@ def test_a_graph_is_in_the_pool_as_long_as_it_is_loaded(device, source):
     with pytest.raises(GraphFailed):
         graph_cache.acquire(source)
     assert pool.figures().holders == {}
-    entry, _ = graph_cache.acquire(source)
+    entry = graph_cache.acquire(source)
     assert list(pool.figures().holders) == [entry.holder]
     assert entry.holder.endswith("/model.null #2")
     assert graph_cache.defects() == []
@@ -193,10 +185,10 @@ def test_a_shortage_closes_what_is_idle_and_only_then_refuses(tmp_path):
     device = NullDevice(memory_bytes=1000)
     graph_cache = GraphCache(device, Pool(0), linger_s=60)
     sources = [write_null(tmp_path / f"{n}.null", weights_bytes=400) for n in range(4)]
-    idle, _ = graph_cache.acquire(sources[0])
+    idle = graph_cache.acquire(sources[0])
     graph_cache.acquire(sources[1])
     graph_cache.release(idle)
-    held, _ = graph_cache.acquire(sources[2])
+    held = graph_cache.acquire(sources[2])
     assert (graph_cache.evictions, device.counts.closes) == (1, 1)
     with pytest.raises(OutOfMemory) as caught:
         graph_cache.acquire(sources[3])
@@ -230,11 +222,12 @@ def closing(tmp_path, monkeypatch):
     """
     graph_cache = GraphCache(NullDevice(memory_bytes=1000), Pool(0), linger_s=0)
     sources = [write_null(tmp_path / f"{n}.null", weights_bytes=600) for n in range(2)]
-    entry, graph = graph_cache.acquire(sources[0])
+    entry = graph_cache.acquire(sources[0])
     graph_cache.release(entry)
+    graph = entry.graph
     begun, gate, close = threading.Event(), threading.Event(), graph.close
     monkeypatch.setattr(graph, "close", lambda: (begun.set(), gate.wait(60), close()))
-    monkeypatch.setattr(graph_cache, "_closing", TellingLock(gate))
+    monkeypatch.setattr(graph_cache._shared, "_closing", TellingLock(gate))
     thread = threading.Thread(target=graph_cache.close_idle)
     thread.start()
     assert begun.wait(10)
@@ -270,7 +263,7 @@ def test_a_place_is_as_large_as_the_most_that_was_measured(device, source):
     """It grows with the need, never shrinks, and a first measurement takes all of the pool."""
     pool = Pool(4096)
     graph_cache = GraphCache(device, pool, linger_s=0)
-    entry, _ = graph_cache.acquire(source)
+    entry = graph_cache.acquire(source)
     assert graph_cache.measuring_bytes(entry) == 4096
     for nbytes, placed in ((0, 0), (100, 100), (50, 100), (300, 300)):
         graph_cache.place(entry, nbytes)
@@ -285,6 +278,6 @@ def test_a_place_is_as_large_as_the_most_that_was_measured(device, source):
 def test_without_a_pool_nobody_asks_what_a_run_takes(device, source):
     """The answer would be of no use, and cost time."""
     graph_cache = GraphCache(device, Pool(0), linger_s=0)
-    entry, _ = graph_cache.acquire(source)
+    entry = graph_cache.acquire(source)
     assert graph_cache.run_bytes(entry, {"x": (10, 60)}) == 0
     assert graph_cache.measuring_bytes(entry) == 0

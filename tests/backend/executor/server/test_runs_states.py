@@ -41,7 +41,9 @@ def step():
     """A function that runs a step on these slots."""
     segment, descriptor = Segment.create(4096)
     os.close(descriptor)
-    entry = CachedGraph(id=1, source=GraphSource(path="m", stamp=""), graph=Graph())
+    entry = CachedGraph(
+        id=1, key="m", source=GraphSource(path="m", stamp=""), graph=Graph(), holder="m #1"
+    )
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(), slots=(0,), rows=1)
 
     def run_on(slots):

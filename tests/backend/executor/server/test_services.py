@@ -66,7 +66,7 @@ def closing(executor, monkeypatch):
     begun, gate, close = threading.Event(), threading.Event(), CountingService.close
     service = executor.services.open("counting", "a")
     monkeypatch.setattr(service, "close", lambda: (begun.set(), gate.wait(60), close(service)))
-    monkeypatch.setattr(executor.services, "_closing", TellingLock(gate))
+    monkeypatch.setattr(executor.services._shared, "_closing", TellingLock(gate))
     executor.services.release("counting", "a")
     thread = threading.Thread(target=executor.services.close_idle)
     thread.start()

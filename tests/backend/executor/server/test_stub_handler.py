@@ -386,6 +386,15 @@ def test_a_model_that_cannot_be_loaded_is_the_stubs_error(stub, tmp_path):
     assert stub.ask(Inspect(id=4), Report).graphs == 1
 
 
+def test_a_graph_that_is_not_loaded_cannot_run(stub, tmp_path):
+    """A run of it is a protocol error, not a crash."""
+    (tmp_path / "bad.null").write_text("{")
+    with pytest.raises(ModelError):
+        stub.ask(Load(id=3, source=GraphSource.of(tmp_path / "bad.null")), Loaded)
+    with pytest.raises(ProtocolError, match=f"graph {stub.graph + 1} is not held"):
+        stub.ask(stub.run(4, graph=stub.graph + 1), Done)
+
+
 def test_loading_twice_holds_once(stub, source):
     """A connection holds a graph once, however often it asks."""
     assert stub.ask(Load(id=3, source=source), Loaded).graph == stub.graph
@@ -418,8 +427,12 @@ def test_a_report_tells_what_is_loaded(stub):
 
 def test_a_report_fits_a_message_however_many_graphs_there_are(stub, monkeypatch):
     """It tells numbers: a list of them was too long for one from some hundreds on."""
-    entries = [SimpleNamespace(holders=2, costs={"1x8": 1.0})] * 10_000
+    entries, holders = (
+        [SimpleNamespace(costs={"1x8": 1.0}, holder="one")] * 10_000,
+        [2] * 10_000,
+    )
     monkeypatch.setattr(GraphCache, "entries", lambda cache: entries)
+    monkeypatch.setattr(GraphCache, "holders", lambda cache: holders)
     report = stub.ask(Inspect(id=20), Report)
     assert (report.graphs, report.holders, report.prepared) == (10_000, 20_000, 10_000)
 
@@ -501,7 +514,7 @@ def test_a_stub_that_leaves_gives_back_its_graphs(source, device):
     stub = Stub(source, device)
     stub.close()
     stub.executor.join()
-    assert [entry.holders for entry in stub.executor.graph_cache.entries()] == [0]
+    assert stub.executor.graph_cache.holders() == [0]
     stub.executor.close()
     assert device.counts.closes == 1
 

@@ -36,6 +36,7 @@ from ge_backend.executor.protocol.messages import (
     Run,
     TensorMemory,
 )
+from ge_backend.executor.server.shared import Shared
 from ge_backend.tensors import DATA_TYPES, Array, Shape
 
 __all__ = ["BoundGraphs", "BoundRuns", "DeviceTensorStore", "DeviceTensorStores"]
@@ -59,7 +60,6 @@ class DeviceTensorStore:
     """The tensors that one owner keeps on the device. Safe from several threads."""
 
     def __init__(self) -> None:
-        self.holders = 0
         self._tensors: dict[int, _Tensor] = {}
         self._freed: dict[int, None] = {}  # before they were here, the newest last
         self._buffers: dict[str, BufferStore] = {}  # by memory
@@ -138,30 +138,22 @@ class DeviceTensorStores:
     """
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _stores: dict[str, DeviceTensorStore] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _shared: Shared[str, DeviceTensorStore] = field(
+        default_factory=lambda: Shared(0.0, DeviceTensorStore.close)
+    )
 
     def join(self, owner: str) -> DeviceTensorStore:
         """Return the owner's store, made by the first call for it; pair with `leave`."""
-        with self._lock:
-            store = self._stores.setdefault(owner, DeviceTensorStore())
-            store.holders += 1
-            return store
+        return self._shared.acquire(owner, DeviceTensorStore)
 
     def leave(self, owner: str) -> None:
         """Give up one hold of a store; with the last one its memory is freed."""
-        with self._lock:
-            store = self._stores[owner]
-            store.holders -= 1
-            if store.holders:
-                return
-            del self._stores[owner]
-        store.close()
+        self._shared.release(owner)
+        self._shared.close_idle(now=True)
 
     def figures(self) -> tuple[int, int]:
         """Return how many tensors are kept, and how many bytes there are for them."""
-        with self._lock:
-            stores = list(self._stores.values())
+        stores = self._shared.values()
         return sum(s.num_tensors for s in stores), sum(s.num_bytes for s in stores)
 
 

@@ -192,14 +192,14 @@ class Executor:
         """Return what the executor holds."""
         memory = self.device.memory()
         kept_tensors, kept_bytes = self.tensor_stores.figures()
-        entries = self.graph_cache.entries()
+        holders = self.graph_cache.holders()
         return Report(
             id=request_id,
             device=self.device.name,
             connections=self.num_connections,
-            graphs=len(entries),
-            holders=sum(entry.holders for entry in entries),
-            prepared=sum(len(entry.costs) for entry in entries),
+            graphs=len(holders),
+            holders=sum(holders),
+            prepared=sum(len(entry.costs) for entry in self.graph_cache.entries()),
             free_bytes=memory.free_bytes,
             total_bytes=memory.total_bytes,
             pool=self.pool.figures(),
@@ -255,7 +255,7 @@ class Executor:
             return
         self._measured_at, nbytes = now, own_bytes()
         self.outstanding.show_memory(nbytes)
-        loaded = [entry.id for entry in self.graph_cache.entries()], len(self.services)
+        loaded = self.graph_cache.changes, self.services.changes
         if self._memory.exceeded(nbytes, loaded):
             log.warning("memory is at its limit with %s: replaced", format_bytes(nbytes))
             self.lanes.finish(DRAIN_S)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from ge_backend.device.base import CompiledAhead, Device, Graph, GraphSource
 from ge_backend.device.workspace.pool import Pool
-from ge_backend.errors import OutOfMemory, ProtocolError
+from ge_backend.errors import OutOfMemory
 from ge_backend.executor.protocol.messages import PrepareInput
+from ge_backend.executor.server.shared import Shared
 from ge_backend.model.config.sizes import format_bytes
 from ge_backend.tensors import Shape
 
@@ -35,31 +36,28 @@ class Cost:
 
 @dataclass(slots=True)
 class CachedGraph:
-    """One source: its graph, who holds it, and what was measured for it.
+    """One source: its graph, and what was measured for it.
 
     Attributes:
+        key: tells its source from others; a string, which knows its hash: each run asks for it.
         holder: its name in the workspace pool: `encoder/1/model.onnx #3`.
         costs: prepared inputs -> what was found out about them.
         scratch_bytes: the most that was measured for one run.
         compiled: the sets of input shapes that the graph was last compiled for.
-        lock: held while the graph is loaded, compiled or prepared, so that it happens once. A
-            thread that prepares holds it while it waits for bytes of the pool, so a thread with
-            nothing to load, compile or prepare does not take it.
+        lock: held while the graph is compiled or prepared, so that it happens once. A thread that
+            prepares holds it while it waits for bytes of the pool, so a thread with nothing to
+            compile or prepare does not take it.
     """
 
     id: int
     source: GraphSource
-    holder: str = field(init=False)
-    graph: Graph | None = None
-    holders: int = 0
-    idle_since: float = 0.0
+    key: str
+    graph: Graph
+    holder: str
     costs: dict[tuple[PrepareInput, ...], Cost] = field(default_factory=dict)
     scratch_bytes: int = 0
     compiled: tuple[Mapping[str, Shape], ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self.holder = f"{'/'.join(Path(self.source.path).parts[-3:])} #{self.id}"
 
 
 class GraphCache:
@@ -84,31 +82,23 @@ class GraphCache:
         self.on_shortage: Callable[[], int] = lambda: 0
         self._device = device
         self._pool = pool
-        self._linger_s = linger_s
-        self._entries: dict[GraphSource, CachedGraph] = {}
+        self._shared: Shared[str, CachedGraph] = Shared(linger_s, self._close)
+        self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        self._closing = threading.Lock()
-        self._closed = 0  # graphs, so far
-        self._next_id = 1
 
-    def acquire(self, source: GraphSource) -> tuple[CachedGraph, Graph]:
-        """Return the entry of a source and its graph, loaded; pair with `release`.
+    @property
+    def changes(self) -> int:
+        """How often a source has come or gone so far."""
+        return self._shared.changes
+
+    def acquire(self, source: GraphSource) -> CachedGraph:
+        """Return the entry of a source, with its graph loaded; pair with `release`.
 
         Raises:
             ModelError, DeviceUnavailable, OutOfMemory: as `Device.load`; nothing is held then.
         """
-        with self._lock:
-            entry = self._entries.get(source)
-            if entry is None:
-                entry = CachedGraph(id=self._next_id, source=source)
-                self._next_id += 1
-                self._entries[source] = entry
-            entry.holders += 1
-        try:
-            return entry, self._loaded(entry)
-        except BaseException:
-            self._give_up(entry)
-            raise
+        key = repr(source)
+        return self._shared.acquire(key, lambda: self._load(source, key))
 
     def compile(self, entry: CachedGraph, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Compile a graph, if it is compiled ahead, for these shapes and those of before.
@@ -132,7 +122,7 @@ class GraphCache:
         Raises:
             OutOfMemory: more than the pool has.
         """
-        if not self._pool.size_bytes or entry.graph is None:
+        if not self._pool.size_bytes:
             return 0
         nbytes = entry.graph.workspace_bytes(shapes)
         self.place(entry, nbytes)
@@ -156,80 +146,61 @@ class GraphCache:
         """Return the error with what the device has left, and who has the rest."""
         memory = self._device.memory()
         free, total = format_bytes(memory.free_bytes), format_bytes(memory.total_bytes)
-        loaded = ", ".join(entry.holder for entry in self.entries() if entry.graph is not None)
+        loaded = ", ".join(entry.holder for entry in self.entries())
         return OutOfMemory(f"{error} (the device has {free} of {total} free; loaded: {loaded})")
 
     def hold(self, entry: CachedGraph) -> None:
         """Keep an entry for one run, whatever becomes of its connection; pair with `release`."""
-        with self._lock:
-            entry.holders += 1
+        self._shared.hold(entry.key)
 
     def release(self, entry: CachedGraph) -> None:
         """Give up one hold of an entry."""
-        with self._lock:
-            entry.holders -= 1
-            entry.idle_since = time.monotonic()
-            if entry.holders < 0:
-                raise ProtocolError(f"graph {entry.source.path} was released once too often")
+        self._shared.release(entry.key)
 
     def close_idle(self, *, now: bool = False) -> int:
-        """Close the graphs that have had no holder for the linger time.
+        """Close the graphs that have had no holder for the linger time; see `Shared.close_idle`."""
+        return self._shared.close_idle(now=now)
 
-        With `now`, all that have none are closed, after waiting for a thread that closes some.
+    def entries(self) -> list[CachedGraph]:
+        """Return what is loaded, for a report."""
+        return self._shared.values()
 
-        Returns:
-            How many were closed.
-        """
-        if not self._closing.acquire(blocking=now):
-            return 0
-        try:
-            due = time.monotonic() - (0.0 if now else self._linger_s)
-            with self._lock:
-                idle = [e for e in self._entries.values() if not e.holders and e.idle_since <= due]
-                for entry in idle:
-                    del self._entries[entry.source]
-            for entry in idle:
-                with entry.lock:
-                    if entry.graph is not None:
-                        entry.graph.close()
-                        self._pool.remove(entry.holder)
-            self._closed += len(idle)
-            return len(idle)
-        finally:
-            self._closing.release()
+    def holders(self) -> list[int]:
+        """Return how many hold each graph, loaded or being loaded."""
+        return list(self._shared.holders().values())
 
     def defects(self) -> list[str]:
         """Return the graphs that are loaded and are not in the pool; there should be none."""
-        with self._lock:
-            loaded = {entry.holder for entry in self._entries.values() if entry.graph is not None}
-            strays = loaded - self._pool.figures().holders.keys()
+        loaded = {entry.holder for entry in self.entries()}
+        placed = self._pool.figures().holders.keys()
+        loaded &= {entry.holder for entry in self.entries()}  # and have not been closed meanwhile
+        strays = loaded - placed
         return [f"{len(strays)} of {len(loaded)} graphs are not in the pool"] if strays else []
 
-    def _loaded(self, entry: CachedGraph) -> Graph:
-        """Return the graph of an entry, which stays while the caller holds that."""
-        if entry.graph is None:
-            with entry.lock:
-                if entry.graph is None:
-                    entry.graph = self._load(entry)
-        return entry.graph
-
-    def _load(self, entry: CachedGraph) -> Graph:
-        workspace = self._pool.workspace(entry.holder)
+    def _load(self, source: GraphSource, key: str) -> CachedGraph:
+        number = next(self._ids)
+        holder = f"{'/'.join(Path(source.path).parts[-3:])} #{number}"
+        workspace = self._pool.workspace(holder)
         try:
-            return self._with_room(lambda: self._device.load(entry.source, workspace))
+            graph = self._with_room(lambda: self._device.load(source, workspace))
         except BaseException:
-            self._pool.remove(entry.holder)
+            self._pool.remove(holder)
             raise
+        return CachedGraph(id=number, source=source, key=key, graph=graph, holder=holder)
+
+    def _close(self, entry: CachedGraph) -> None:
+        entry.graph.close()
+        self._pool.remove(entry.holder)
 
     def _with_room(self, action: Callable[[], _Result]) -> _Result:
         """Do it; where memory is short, close the graphs without a holder and do it once more."""
-        closed = self._closed
+        closed = self._shared.closed
         try:
             return action()
         except OutOfMemory as error:
             given_up = self.on_shortage()
             evicted = self.close_idle(now=True)
-            if not given_up and closed == self._closed:
+            if not given_up and closed == self._shared.closed:
                 raise self.explained(error) from error
             with self._lock:
                 self.evictions += evicted
@@ -237,16 +208,3 @@ class GraphCache:
             return action()
         except OutOfMemory as error:
             raise self.explained(error) from error
-
-    def _give_up(self, entry: CachedGraph) -> None:
-        """Release an entry whose graph could not be loaded; the last one to do so forgets it."""
-        self.release(entry)
-        with self._lock:
-            known = self._entries.get(entry.source) is entry  # and not one that came after it
-            if known and not entry.holders and entry.graph is None:
-                del self._entries[entry.source]
-
-    def entries(self) -> list[CachedGraph]:
-        """Return the entries, for a report."""
-        with self._lock:
-            return list(self._entries.values())

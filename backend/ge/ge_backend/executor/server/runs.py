@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,27 +42,22 @@ class HeldGraph:
 
     Attributes:
         entry: shared with all connections.
-        graph: the entry's.
         name: in the timeline.
         states: of the sequences of this connection's runs, where the graph has such.
         count: how many sequences have a slot there.
         bound: makes runs whose tensors stay on the device, where the graph can.
-
-    Raises:
-        ProtocolError: the graph is not loaded.
     """
 
     entry: CachedGraph
-    graph: Graph = field(init=False)
     name: str = ""
     states: StateStore | None = None
     count: int = 0
     bound: BoundRuns | None = None
 
-    def __post_init__(self) -> None:
-        if self.entry.graph is None:
-            raise ProtocolError(f"graph {self.entry.source.path} is not loaded")
-        self.graph = self.entry.graph
+    @property
+    def graph(self) -> Graph:
+        """The entry's."""
+        return self.entry.graph
 
 
 def run_graph(

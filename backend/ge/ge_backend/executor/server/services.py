@@ -9,10 +9,7 @@ leave, gets what they post, posts to them at any time, and has the device's lane
 from __future__ import annotations
 
 import pkgutil
-import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from ge_backend.device.base import Device
@@ -23,6 +20,7 @@ from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.shared import Shared
 from ge_backend.executor.server.timeline import Timeline
 
 __all__ = ["SERVICES", "Client", "Service", "ServiceContext", "Services"]
@@ -105,16 +103,6 @@ class Service(Protocol):
         """Give everything back: no client is left and none will come."""
 
 
-@dataclass(slots=True)
-class _Opened:
-    """A service and who shares it; `lock` is held while it is opened and while it is closed."""
-
-    service: Service | None = None
-    clients: int = 0
-    idle_since: float = 0.0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Services:
     """Opens a service for its first client and closes it some time after its last one left.
 
@@ -126,17 +114,17 @@ class Services:
 
     def __init__(self, context: ServiceContext, linger_s: float, kinds: Mapping[str, str]) -> None:
         self._context = context
-        self._linger_s = linger_s
         self._kinds = kinds
-        self._opened: dict[tuple[str, str], _Opened] = {}
-        self._lock = threading.Lock()
-        self._closing = threading.Lock()
-        self._closed = 0  # so far
+        self._shared: Shared[tuple[str, str], Service] = Shared(linger_s, lambda one: one.close())
+
+    @property
+    def changes(self) -> int:
+        """How often a service has come or gone so far."""
+        return self._shared.changes
 
     def __len__(self) -> int:
         """Return how many are open."""
-        with self._lock:
-            return len(self._opened)
+        return len(self._shared)
 
     def open(self, kind: str, key: str) -> Service:
         """Return the service of this kind and key; pair with `release`.
@@ -145,27 +133,11 @@ class Services:
             ProtocolError: there is no such kind.
             GeError: it cannot be opened; nothing is held then.
         """
-        with self._lock:
-            opened = self._opened.setdefault((kind, key), _Opened())
-            opened.clients += 1
-        try:
-            with opened.lock:
-                if opened.service is None:
-                    self.close_idle(now=True)  # else their memory is lacking in this one's cache
-                    opened.service = self._made(kind, key)
-                return opened.service
-        except BaseException:
-            self.release(kind, key)
-            raise
+        return self._shared.acquire((kind, key), lambda: self._made(kind, key))
 
     def release(self, kind: str, key: str) -> None:
-        """Give up one share of a service; one that could not be opened is forgotten at once."""
-        with self._lock:
-            opened = self._opened[kind, key]
-            opened.clients -= 1
-            opened.idle_since = time.monotonic()
-            if not opened.clients and opened.service is None:
-                del self._opened[kind, key]
+        """Give up one share of a service."""
+        self._shared.release((kind, key))
 
     def close_idle(self, *, now: bool = False) -> int:
         """Close the services that have had no client for the linger time, or all of those.
@@ -173,26 +145,12 @@ class Services:
         Returns:
             How many were closed meanwhile; with `now` what others are closing is waited for.
         """
-        closed = self._closed
-        if not self._closing.acquire(blocking=now):
-            return 0
-        try:
-            due = time.monotonic() - (0.0 if now else self._linger_s)
-            with self._lock:
-                unused = {k: o for k, o in self._opened.items() if not o.clients}
-                idle = {k: o for k, o in unused.items() if o.idle_since <= due}
-                for key in idle:
-                    del self._opened[key]
-            for opened in idle.values():
-                with opened.lock:
-                    if opened.service is not None:
-                        opened.service.close()
-            self._closed += len(idle)
-            return self._closed - closed
-        finally:
-            self._closing.release()
+        closed = self._shared.closed
+        self._shared.close_idle(now=now)
+        return self._shared.closed - closed
 
     def _made(self, kind: str, key: str) -> Service:
+        self.close_idle(now=True)  # else their memory is lacking in this one's cache
         if kind not in self._kinds:
             known = ", ".join(self._kinds)
             raise ProtocolError(f"service kind {kind!r} is unknown; known kinds are {known}")

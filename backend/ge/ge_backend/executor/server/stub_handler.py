@@ -388,11 +388,12 @@ class StubHandler:
         return welcome, duplicate(self._context.outstanding.descriptor)
 
     def _load(self, message: messages.Load) -> messages.Message:
-        entry, graph = self._context.graph_cache.acquire(message.source)
+        entry = self._context.graph_cache.acquire(message.source)
         if entry.id in self._graphs:
             self._context.graph_cache.release(entry)
         held = self._graphs.setdefault(entry.id, HeldGraph(entry=entry))
         held.name = message.served_as or entry.holder
+        graph = entry.graph
         return messages.Loaded(
             id=message.id,
             graph=entry.id,
