@@ -17,7 +17,7 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 
-from ge_backend.executor.process.last_stubs import region_of
+from ge_backend.executor.process.reap_orphans import region_of
 
 UID = 12345  # no name in /etc/passwd
 # This interpreter may lie in root's home; the capability lets the user read, and nothing more.

@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
-from ge_backend.executor.process.last_stubs import region_of
+from ge_backend.executor.process.reap_orphans import region_of
 from ge_backend.host.instance import Instance
 from ge_backend.kinds import Serving, kind_of
 

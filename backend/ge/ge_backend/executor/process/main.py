@@ -23,11 +23,11 @@ from pathlib import Path
 from ge_backend.device.base import open_device
 from ge_backend.device.preload import preload
 from ge_backend.errors import GeError
-from ge_backend.executor.process import last_stubs
+from ge_backend.executor.process import reap_orphans
 from ge_backend.executor.process.bounded import bounded
 from ge_backend.executor.process.kept_files import kept_root
-from ge_backend.executor.process.last_stubs import birth_of
 from ge_backend.executor.process.listener import Listener
+from ge_backend.executor.process.reap_orphans import birth_of
 from ge_backend.executor.process.server_process import wait_for_end
 from ge_backend.executor.process.spare import spare_path, wait_for_promotion
 from ge_backend.executor.server.executor import Executor
@@ -148,18 +148,18 @@ def _end_with(
 ) -> None:
     """End when the owner does, whatever is running: no client is left to answer.
 
-    The process gives everything back by becoming another program, `last_stubs`, which waits for the
-    last stubs to end.
+    The process gives everything back by becoming another program, `reap_orphans`, which waits for
+    the last stubs to end.
     """
     wait_for_end(owner_pid)
     listener = listeners[-1]
     try:
         peers = [pid for executor in running for pid in executor.peers() if pid != os.getpid()]
-        stubs = {*peers, *last_stubs.stubs_of(owner_pid)}  # some have not connected yet
+        stubs = {*peers, *reap_orphans.stubs_of(owner_pid)}  # some have not connected yet
         with contextlib.suppress(OSError, GeError):  # no descriptor is free, say
             listener.abandon()
         born = [f"{pid}:{birth_of(pid)}" for pid in stubs]
-        program = str(Path(last_stubs.__file__).resolve())
+        program = str(Path(reap_orphans.__file__).resolve())
         with contextlib.suppress(OSError):
             _keep_from_successor()
         os.execv(sys.executable, [sys.executable, "-I", "-S", program, kept, *born])  # noqa: S606

@@ -8,7 +8,7 @@ import select
 import time
 from pathlib import Path
 
-from ge_backend.executor.process.last_stubs import birth_of
+from ge_backend.executor.process.reap_orphans import birth_of
 
 __all__ = ["name_of", "wait_for_end"]
 

@@ -1,11 +1,11 @@
-"""What an executor becomes when its server has ended: it sees the stubs off that do not follow.
+"""What an executor becomes when its server has ended: it ends the stubs that do not by themselves.
 
 Triton's stub notices the end of its server by itself within a second, except where the server was
 killed while it held a lock that the two share: then the stub waits for that for ever, holding
 Python's own lock (seen on 2.51 with `kill -9` under load), and keeps its memory and its folder.
 
-Run as a file, without this package: `python last_stubs.py FOLDER PID:BIRTH …`. So the executor has
-given its device back before the stubs are waited for. The folder holds the copies of model files,
+Run as a file, without this package: `python reap_orphans.py FOLDER PID:BIRTH …`. So the executor
+has given its device back before the stubs are waited for. The folder holds copies of model files,
 which are not needed any more.
 """
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from builders.null_models import comes_true
-from ge_backend.executor.process import last_stubs
-from ge_backend.executor.process.last_stubs import birth_of, main, region_of, stubs_of
+from ge_backend.executor.process import reap_orphans
+from ge_backend.executor.process.reap_orphans import birth_of, main, region_of, stubs_of
 
 # No process has this number. Source: proc(5), /proc/sys/kernel/pid_max: at most 2^22.
 SERVER = 2**22 + 2
@@ -22,7 +22,7 @@ def stub(tmp_path):
     """A process whose command line is that of Triton's stub, and its shared memory."""
     program = tmp_path / "triton_python_backend_stub"
     shutil.copy("/bin/sh", program)
-    region = last_stubs.SHARED_MEMORY / f"ge-test-{uuid.uuid4()}"
+    region = reap_orphans.SHARED_MEMORY / f"ge-test-{uuid.uuid4()}"
     region.touch()
     words = [program, "-c", f"sleep 60; :  {region.name}", "1048576", "1048576", str(SERVER)]
     process = subprocess.Popen(words)
@@ -53,7 +53,7 @@ def test_only_stubs_have_a_region(stub):
     """It is named by the second argument; another program's arguments mean nothing."""
     process, _ = stub
     assert comes_true(lambda: region_of(process.pid))  # for a moment exec has no command line
-    assert region_of(process.pid).parent == last_stubs.SHARED_MEMORY
+    assert region_of(process.pid).parent == reap_orphans.SHARED_MEMORY
     assert region_of(os.getpid()) is None
     assert region_of(2**22 + 1) is None
 
@@ -70,15 +70,15 @@ def test_a_servers_stubs_are_found_by_its_number(stub, tmp_path, monkeypatch):
         (other / pid / "ns" / "pid").symlink_to(inside)
     line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
     (other / str(process.pid) / "cmdline").write_bytes(line)
-    monkeypatch.setattr(last_stubs, "PROC", other)
+    monkeypatch.setattr(reap_orphans, "PROC", other)
     assert stubs_of(SERVER) == []
 
 
 def test_a_stub_that_stays_is_ended_and_its_memory_removed(stub, kept, monkeypatch):
     """After the time that it has for ending by itself."""
     process, region = stub
-    monkeypatch.setattr(last_stubs, "GRACE_S", 0.3)
-    monkeypatch.setattr(last_stubs, "region_of", lambda pid: region)
+    monkeypatch.setattr(reap_orphans, "GRACE_S", 0.3)
+    monkeypatch.setattr(reap_orphans, "region_of", lambda pid: region)
     main([str(kept), f"{process.pid}:{birth_of(process.pid)}"])
     assert process.wait(20) == -9
     assert not region.exists()
@@ -94,7 +94,7 @@ def test_what_was_kept_of_model_files_is_removed(kept):
 def test_a_process_that_is_no_stub_or_another_one_is_left_alone(stub, kept, monkeypatch):
     """A reused id has another birth; what is not Triton's stub is nobody's to end."""
     process, region = stub
-    monkeypatch.setattr(last_stubs, "GRACE_S", 0.1)
+    monkeypatch.setattr(reap_orphans, "GRACE_S", 0.1)
     main([str(kept), f"{process.pid}:1"])
     assert process.poll() is None
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -107,7 +107,7 @@ def test_a_process_that_is_no_stub_or_another_one_is_left_alone(stub, kept, monk
 
 def test_it_runs_as_a_file_of_its_own(kept):
     """The executor becomes it, without the package on the path."""
-    program = Path(last_stubs.__file__)
+    program = Path(reap_orphans.__file__)
     done = subprocess.run(
         [sys.executable, "-I", "-S", program, kept, "1:"], timeout=20, check=False
     )
