@@ -20,10 +20,10 @@ from ge_text.engine.sequence import Sequence
 from ge_text.engine.settings import EngineSettings, SpeculationMode
 from ge_text.engine.speculation.acceptance import Acceptance
 from ge_text.engine.speculation.base import SUREST, Drafter, Guess
+from ge_text.engine.speculation.budget import SpeculationBudget
 from ge_text.engine.speculation.costs import StepCosts
 from ge_text.engine.speculation.lengths import choose_lengths
 from ge_text.engine.speculation.ngram import NgramDrafter
-from ge_text.engine.speculation.purse import Purse
 from ge_text.engine.speculation.verify import num_right
 
 __all__ = ["Speculation", "open_speculation"]
@@ -63,7 +63,7 @@ class Speculation:
         self._tally = tally
         self._clock = clock
         self._costs = StepCosts()
-        self._purse = Purse()
+        self._budget = SpeculationBudget()
         self._all = Acceptance()
         self._each: dict[Sequence, Acceptance] = {}
         self._proposed: dict[Sequence, Guess] = {}
@@ -117,7 +117,7 @@ class Speculation:
         gained = -self._costs.in_plain_steps(rows, self._read_s)
         if plan.spans and not outcome.failed and all(span.known == 1 for span in plan.spans):
             gained += self._measure(len(plan.spans), drafts, outcome)
-        self._purse.take(gained)
+        self._budget.take(gained)
         if drafts and self._idle:  # they were tried although nothing was to be gained
             self._idle, self._patience = 0, min(2 * self._patience, PROBE_EVERY)
         if len(self._each) > 2 * len(plan.spans) + SPARE:
@@ -138,7 +138,7 @@ class Speculation:
 
     def _guess(self, asked: Mapping[Sequence, int]) -> dict[Sequence, Guess]:
         """Return drafts that may follow."""
-        read = not self._measured or self._purse.for_trials
+        read = not self._measured or self._budget.for_trials
         guesses = self._drafter.draft(asked, read=read)
         self._read_s = self._drafter.read_s
         found = ((s, _possible(s, guess)) for s, guess in guesses.items())
@@ -150,15 +150,15 @@ class Speculation:
         """Return how many drafts to verify of those that have some."""
         if not self._measured:
             return {s: min(most, self._lengths[-1]) for s, (_, most) in offers.items()}
-        if not offers or not self._costs.is_known(rows) or not self._purse.for_guesses:
+        if not offers or not self._costs.is_known(rows) or not self._budget.for_guesses:
             return {}
         values, lengths = list(offers.values()), self._lengths
         chosen = [0] * len(values)
-        if budget := self._costs.most(rows, bold=self._purse.for_trials):
+        if bound := self._costs.most(rows, bold=self._budget.for_trials):
             time = partial(self._costs.time, rows)
-            chosen = choose_lengths(values, rows=rows, time=time, lengths=lengths, budget=budget)
+            chosen = choose_lengths(values, rows=rows, time=time, lengths=lengths, budget=bound)
         self._idle = 0 if any(chosen) else self._idle + 1
-        if self._purse.for_trials and (not budget or self._idle >= self._patience):
+        if self._budget.for_trials and (not bound or self._idle >= self._patience):
             few = max(PROBE_LEAST, rows // 2)
             chosen = choose_lengths(
                 values, rows=rows, time=lambda _: 1.0, lengths=lengths, budget=few

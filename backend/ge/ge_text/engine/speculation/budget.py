@@ -8,7 +8,7 @@ drafts.
 
 from __future__ import annotations
 
-__all__ = ["Purse"]
+__all__ = ["SpeculationBudget"]
 
 SHARE = 0.02  # of all steps
 FIRST, MOST = 4.0, 64.0  # before anything was gained, and however much was
@@ -16,8 +16,8 @@ DEBT = 4.0  # of guesses that seemed worth it; then there are none
 _STALL = 8.0  # what takes this many steps was held up by something else
 
 
-class Purse:
-    """Steps in and out."""
+class SpeculationBudget:
+    """The steps that speculation may still cost, before it has to gain some."""
 
     def __init__(self) -> None:
         self._steps = FIRST
