@@ -2,10 +2,10 @@
 
 import itertools
 
-from ge_backend.device.machine.threads import LONELY_S, Cores
+from ge_backend.device.machine.threads import OTHERS_IDLE_S, Cores
 
 
-def lonely_cores(count):
+def idle_cores(count):
     """Return cores on whose clock so much passes between two looks."""
     ticks = itertools.count()
-    return Cores(count, lambda: 2 * LONELY_S * next(ticks))
+    return Cores(count, lambda: 2 * OTHERS_IDLE_S * next(ticks))

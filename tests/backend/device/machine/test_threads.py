@@ -9,7 +9,7 @@ from builders.null_models import comes_true
 from ge_backend.device.machine import threads
 from ge_backend.device.machine.threads import (
     LATEST,
-    LONELY_S,
+    OTHERS_IDLE_S,
     SOONEST,
     TRIAL,
     Cores,
@@ -39,7 +39,7 @@ class Bench:
         self.choice = ThreadChoice(self.cores, 0, NARROW, open_wide)
         self.wait()
 
-    def wait(self, seconds=2 * LONELY_S):
+    def wait(self, seconds=2 * OTHERS_IDLE_S):
         self.clock.now += seconds
 
     def run(self, elements=24, *, exclusive=True):
@@ -51,7 +51,7 @@ class Bench:
         return [self.run(elements, **given) for _ in range(count)]
 
     def opened(self):
-        """Let the wide session be opened, which takes a lonely run."""
+        """Let the wide session be opened, which takes a run that is alone."""
         self.run()
         assert comes_true(lambda: self.choice._wide is not None)
         return self
@@ -67,7 +67,7 @@ def test_runs_are_narrow_until_they_have_been_alone_for_a_while(clock):
     bench = Bench(clock).opened()
     assert WIDE in bench.runs(8)
     bench.run(exclusive=False)
-    while bench.cores._company + LONELY_S > clock.now:
+    while bench.cores._last_shared + OTHERS_IDLE_S > clock.now:
         assert bench.run() == NARROW
     assert bench.run() == WIDE
 
@@ -85,8 +85,8 @@ def test_the_company_of_one_graph_is_that_of_all_on_the_device(clock):
 def test_runs_that_come_in_turn_have_no_company(clock):
     """Each is as if it had been alone for a while, whatever waits behind it."""
     cores = Cores(4, lambda: clock.now, in_turn=True)
-    assert cores.lonely(exclusive=False)
-    assert cores.lonely(exclusive=True)
+    assert cores.others_idle(exclusive=False)
+    assert cores.others_idle(exclusive=True)
 
 
 ONE_TRIAL = SOONEST + TRIAL

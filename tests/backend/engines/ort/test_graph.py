@@ -8,7 +8,7 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper  # noqa: E402
 
-from builders.cores import lonely_cores  # noqa: E402
+from builders.cores import idle_cores  # noqa: E402
 from builders.null_models import comes_true  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.engines.ort import graph as onnx_graph  # noqa: E402
@@ -40,7 +40,7 @@ def load(tmp_path):
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         model.ir_version = 8
         path.write_bytes(model.SerializeToString())
-        return OnnxGraph(GraphSource.of(path, **source), lonely_cores(cores))
+        return OnnxGraph(GraphSource.of(path, **source), idle_cores(cores))
 
     return load
 

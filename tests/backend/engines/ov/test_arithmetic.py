@@ -8,7 +8,7 @@ import pytest
 openvino = pytest.importorskip("openvino")
 pytest.importorskip("onnx")
 
-from builders.cores import lonely_cores  # noqa: E402
+from builders.cores import idle_cores  # noqa: E402
 from builders.engine_faults import quantised  # noqa: E402
 from builders.products import encoder, ids  # noqa: E402
 from ge_backend.device.base import PLAIN, GraphSource  # noqa: E402
@@ -30,7 +30,7 @@ def load(tmp_path):
         path = tmp_path / "model.onnx"
         path.write_bytes(content)
         source = GraphSource.of(path, precision=precision, threads=1)
-        graphs.append(OpenVinoGraph(source, lonely_cores(1)))
+        graphs.append(OpenVinoGraph(source, idle_cores(1)))
         return graphs[-1]
 
     yield load

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 # At half load, requests that come at random leave no such gap once in a thousand; a client that
 # waits for each answer before it asks again leaves nothing else.
-LONELY_S = 0.1
+OTHERS_IDLE_S = 0.1
 # A run on all cores takes them from the client and the server on the same machine, so a small
 # gain is none.
 MIN_GAIN = 1.1
@@ -51,7 +51,7 @@ class Cores:
     Args:
         count: how many.
         clock: seconds; another one in tests.
-        in_turn: runs come one after the other, so that none has company.
+        in_turn: runs come one after the other, so that each is alone.
     """
 
     def __init__(
@@ -59,16 +59,16 @@ class Cores:
     ) -> None:
         self.count, self._in_turn = count, in_turn
         self._clock = clock
-        self._company = clock()
+        self._last_shared = clock()
 
-    def lonely(self, *, exclusive: bool) -> bool:
+    def others_idle(self, *, exclusive: bool) -> bool:
         """Return whether a run that begins now may use all cores; `exclusive` as in `Graph.run`."""
         if self._in_turn:
             return True
         now = self._clock()
         if not exclusive:
-            self._company = now
-        return now - self._company >= LONELY_S
+            self._last_shared = now
+        return now - self._last_shared >= OTHERS_IDLE_S
 
 
 def _last() -> deque[float]:
@@ -113,7 +113,7 @@ class _Size:
 class ThreadChoice(Generic[_Session]):
     """What one graph runs on: its narrow session, or, where a run is alone, a wide one.
 
-    The wide session is opened in the background when runs are lonely for the first time.
+    The wide session is opened in the background when a run is alone for the first time.
 
     Args:
         cores: shared by all graphs of the device.
@@ -144,7 +144,7 @@ class ThreadChoice(Generic[_Session]):
     @contextmanager
     def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
         """Yield the session for a run of `elements` input elements, and time the run."""
-        if not self._cores.lonely(exclusive=exclusive) or (wide := self._ready()) is None:
+        if not self._cores.others_idle(exclusive=exclusive) or (wide := self._ready()) is None:
             yield self._narrow
             return
         kind = _class_of(elements)

@@ -127,8 +127,8 @@ class Executor:
             self._look_at_memory()
             if self.num_connections:
                 continue
-            lonely_s = time.monotonic() - max(begun_at, self._left_at)
-            if self._to_end or lonely_s > self._linger_s:
+            idle_s = time.monotonic() - max(begun_at, self._left_at)
+            if self._to_end or idle_s > self._linger_s:
                 return
 
     def accept_from(self, listener: socket.socket) -> None:
