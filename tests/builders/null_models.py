@@ -79,7 +79,7 @@ def address_in(
     run_timeout_s=0.0,
     memory_bytes=0,
     spare_after_s=None,
-    acts=(),
+    imports=(),
 ):
     """Return the address of a null executor that ends with this process."""
     return ExecutorAddress(
@@ -93,7 +93,7 @@ def address_in(
         run_timeout_s=run_timeout_s,
         memory_bytes=memory_bytes,
         spare_after_s=spare_after_s,
-        acts=acts,
+        imports=imports,
     )
 
 

@@ -78,7 +78,7 @@ def test_all_stubs_of_one_executor_share_a_spare(machine, source):
     """Whoever comes later tells it what to preload, and starts none of its own."""
     sessions = [machine.session(source, **SPARE) for _ in range(3)]
     spare = standing_by(machine)
-    machine.session(source, acts=("colorsys",), **SPARE)
+    machine.session(source, imports=("colorsys",), **SPARE)
     assert comes_true(lambda: threads("spare") == 0)
     assert [process.pid for process in machine.spares()] == [spare]
     os.kill(sessions[0].executor_pid, signal.SIGKILL)
@@ -89,7 +89,7 @@ def test_all_stubs_of_one_executor_share_a_spare(machine, source):
 def test_what_a_model_needs_is_imported_ahead(machine, source):
     """By the process that waits: it has an engine that the executor beside it never used."""
     pytest.importorskip("onnxruntime")
-    session = machine.session(source, acts=("onnxruntime",), **SPARE)
+    session = machine.session(source, imports=("onnxruntime",), **SPARE)
     spare = psutil.Process(standing_by(machine))
     assert comes_true(lambda: has_engine(spare))
     assert not has_engine(psutil.Process(session.executor_pid))

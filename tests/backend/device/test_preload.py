@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ge_backend.device.preload import acts_for, language_acts, preload
+from ge_backend.device.preload import imports_for, language_imports, preload
 
 PROGRAM = "ge_backend.engines.torch.program:load_a_program"
 
@@ -23,9 +23,9 @@ PROGRAM = "ge_backend.engines.torch.program:load_a_program"
         ("null", "model.null", "", ()),
     ],
 )
-def test_a_models_engine_is_rehearsed(device, file, engine, expected):
+def test_a_models_engine_is_preloaded(device, file, engine, expected):
     """And what its kind of device is opened with; torch_npu is left to that."""
-    assert acts_for(device, Path(file), engine=engine, precision="origin") == expected
+    assert imports_for(device, Path(file), engine=engine, precision="origin") == expected
 
 
 def test_modules_are_imported_and_functions_called(monkeypatch, caplog):
@@ -38,7 +38,7 @@ def test_modules_are_imported_and_functions_called(monkeypatch, caplog):
         preload(["no_such_module", "first_act:begin", "colorsys"])
     assert called == ["begin"]
     assert "colorsys" in sys.modules
-    assert "no_such_module cannot be rehearsed" in caplog.text
+    assert "no_such_module cannot be preloaded" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_modules_are_imported_and_functions_called(monkeypatch, caplog):
 )
 def test_a_language_model_waits_for_the_engines_that_may_compute_it(device, engine, expected):
     """And for no other: an import takes memory, too. Each has its opener beside it."""
-    acts = language_acts(device, engine)
-    assert list(acts[::2]) == expected
-    for opener in acts[1::2]:
+    imports = language_imports(device, engine)
+    assert list(imports[::2]) == expected
+    for opener in imports[1::2]:
         assert opener.startswith("ge_text.")
         assert opener.endswith(".open")

@@ -13,7 +13,7 @@ from ge_backend.device.imports import importing
 from ge_backend.device.machine.openmp import spin_briefly
 from ge_backend.model.config.engine_table import engines_for, language_engines
 
-__all__ = ["acts_for", "language_acts", "preload"]
+__all__ = ["imports_for", "language_imports", "preload"]
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,9 @@ DEVICES = {"cuda": ("torch",), "npu": ("acl",)}
 PROGRAM = "ge_backend.engines.torch.program:load_a_program"
 
 
-def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") -> tuple[str, ...]:
+def imports_for(
+    device: str, path: Path, *, engine: str = "", precision: str = ""
+) -> tuple[str, ...]:
     """Return what to preload for a model file: modules, and functions as `module:function`.
 
     The device is named, such as `cpu` or `cuda:1`; so may be the engine, else it is the first that
@@ -32,32 +34,32 @@ def acts_for(device: str, path: Path, *, engine: str = "", precision: str = "") 
     """
     kind = device.partition(":")[0]
     rows = [row for row in engines_for(path.name, kind) if engine in {"", row.name}]
-    acts = list(DEVICES.get(kind, ()))
+    imports = list(DEVICES.get(kind, ()))
     if rows:
         row = preferred(rows, precision)
-        acts += [row.libraries[0], row.opener.partition(":")[0]]
-        acts += [PROGRAM] if path.suffix == ".pt2" else []
-    return tuple(dict.fromkeys(acts))
+        imports += [row.libraries[0], row.opener.partition(":")[0]]
+        imports += [PROGRAM] if path.suffix == ".pt2" else []
+    return tuple(dict.fromkeys(imports))
 
 
-def language_acts(device: str, engine: str) -> tuple[str, ...]:
+def language_imports(device: str, engine: str) -> tuple[str, ...]:
     """Return what to preload for a language model: the engines that may compute it.
 
     Device and engine are as in `OpenLanguage`.
     """
     rows = language_engines(device.partition(":")[0], engine)
-    return tuple(act for row in rows for act in (row.name, row.opener.partition(":")[0]))
+    return tuple(name for row in rows for name in (row.name, row.opener.partition(":")[0]))
 
 
-def preload(acts: Iterable[str]) -> None:
+def preload(imports: Iterable[str]) -> None:
     """Import modules and call functions; what fails here fails again, and is told, at a load."""
     spin_briefly()
-    for act in acts:
-        module, _, function = act.partition(":")
+    for name in imports:
+        module, _, function = name.partition(":")
         try:
             with importing():
                 imported = importlib.import_module(module)
             if function:
                 getattr(imported, function)()
         except (ImportError, OSError, RuntimeError) as error:
-            log.info("%s cannot be rehearsed: %s", act, reason(error))
+            log.info("%s cannot be preloaded: %s", name, reason(error))

@@ -15,7 +15,7 @@ from typing import Any
 from ge_backend.device.base import GraphSource
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
-from ge_backend.device.preload import acts_for
+from ge_backend.device.preload import imports_for
 from ge_backend.errors import DeviceUnavailable
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.served_files import ServedFiles
@@ -113,9 +113,9 @@ def open_session(
     """
     source = source_of(config, device)
     path = Path(source.path)
-    acts = acts_for(device, path, engine=source.engine, precision=config.precision)
+    imports = imports_for(device, path, engine=source.engine, precision=config.precision)
     session = Session(
-        executor_of(config, device, acts),
+        executor_of(config, device, imports),
         source,
         arena_bytes=ARENA_BYTES,
         on_restart=on_restart,
@@ -207,12 +207,12 @@ def _declared(config: ModelConfig, path: Path) -> Declared:
 
 
 def executor_of(
-    config: ModelConfig, device: str, acts: tuple[str, ...] = ()
+    config: ModelConfig, device: str, imports: tuple[str, ...] = ()
 ) -> Callable[[], ExecutorConnection]:
     """Return what connects to a device's executor, and starts that if it does not run yet.
 
     The server is this process's parent (Triton starts its stubs itself), and the executor ends
-    with it. A spare one rehearses `acts`, where one is kept.
+    with it. A spare one preloads `imports`, where one is kept.
     """
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
@@ -232,7 +232,7 @@ def executor_of(
         run_timeout_s=machine.run_timeout_s,
         memory_bytes=size_of_device(machine.executor_memory, device),
         spare_after_s=_spare_after_s(machine),
-        acts=acts,
+        imports=imports,
     )
     if config.engine == VLLM:
         address = _apart(address, config, machine)

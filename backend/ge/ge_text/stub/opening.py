@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ge_backend.device.preload import language_acts
+from ge_backend.device.preload import language_imports
 from ge_backend.errors import ConfigError
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.metrics import Recorder
@@ -65,7 +65,7 @@ def open_generation(
             files.close()
 
     client = GenerationClient(
-        executor_of(config, config.device, language_acts(config.device, engine)),
+        executor_of(config, config.device, language_imports(config.device, engine)),
         key,
         on_restart=lambda: on_restart(config.device),
         on_seen=lambda seen: _record(seen, recorder, config.device),

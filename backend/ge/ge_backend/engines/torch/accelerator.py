@@ -114,7 +114,7 @@ class AcceleratorGraph(Graph):
         self._codec.check(inputs)
         with self._streams.computing():
             with self._errors():
-                outputs = self._rehearse(inputs)
+                outputs = self._warm_up(inputs)
             if self._capturing:
                 self._capture(inputs, outputs)
 
@@ -181,7 +181,7 @@ class AcceleratorGraph(Graph):
             del self._program
             self._vendor.give_back()
 
-    def _rehearse(self, inputs: Mapping[str, Array]) -> Packing:
+    def _warm_up(self, inputs: Mapping[str, Array]) -> Packing:
         """Run until nothing is new any more; note the last run's peak, and return its outputs."""
         results: Tensors = {}
         for _ in range(WARM_UPS):

@@ -34,7 +34,7 @@ class ExecutorAddress:
         run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
         memory_bytes: at which the executor is replaced; 0: no limit.
         spare_after_s: how long after connecting a spare executor is seen to; None: none is kept.
-        acts: what a spare rehearses for the model that is opened; see `device/preload.py`.
+        imports: what a spare preloads for the model that is opened; see `device/preload.py`.
         apart: names an executor that one model has for itself, because its engine opens the
             device; "" is the executor that all others share.
         environment: variables that it gets beside the server's.
@@ -51,7 +51,7 @@ class ExecutorAddress:
     run_timeout_s: float = 0.0
     memory_bytes: int = 0
     spare_after_s: float | None = None
-    acts: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
     apart: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 

@@ -110,7 +110,7 @@ def _stood_by(spare: argparse.Namespace, listener: Listener) -> argparse.Namespa
     signal.signal(signal.SIGTERM, lambda *_: _leave(listener))
     listener.open()
     _report(spare, {})
-    preload(spare.act)
+    preload(spare.preload)
     arguments = wait_for_promotion(listener.sock, Path(spare.socket))
     if arguments is None:
         _leave(listener)
@@ -132,7 +132,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--memory", type=int, required=True, help="bytes; 0: no limit")
     parser.add_argument("--lanes", type=int, required=True, help="0: what suits the device")
     parser.add_argument("--spare", action="store_true", help="stand by until called")
-    parser.add_argument("--act", action="append", default=[], help="what a spare rehearses")
+    parser.add_argument("--preload", action="append", default=[], help="what a spare imports")
     return parser.parse_args(given)
 
 

@@ -61,9 +61,9 @@ def spare_path(executor: Path) -> Path:
     return executor.with_suffix(".spare")
 
 
-def tell(executor: Path, acts: Sequence[str]) -> bool:
+def tell(executor: Path, imports: Sequence[str]) -> bool:
     """Have the spare preload what a model needs; False: there is none."""
-    return _say(executor, {"acts": list(acts)})
+    return _say(executor, {"imports": list(imports)})
 
 
 def dismiss(executor: Path) -> None:
@@ -145,7 +145,7 @@ def _keep(address: ExecutorAddress, lock: int) -> None:
         remove_lock(address.socket)  # which we hold: nothing else may be left of the address
         return
     executor.close()
-    if tell(address.socket, address.acts):
+    if tell(address.socket, address.imports):
         return
     process = _started(address, lock)
     threading.Thread(target=reap, args=(process, address), name="reap", daemon=True).start()
@@ -153,7 +153,7 @@ def _keep(address: ExecutorAddress, lock: int) -> None:
 
 def _started(address: ExecutorAddress, lock: int) -> subprocess.Popen[bytes]:
     """Start a spare, and return once it listens or has ended: the lock is ours to give back."""
-    more = ["--spare", *(f"--act={act}" for act in address.acts)]
+    more = ["--spare", *(f"--preload={name}" for name in address.imports)]
     with report_pipe() as (ready, report_of):
         process = spawn(address, ready=ready, lock=lock, more=more)
         if not report_of(process.pid):
@@ -188,7 +188,7 @@ def wait_for_promotion(listener: socket.socket, executor: Path) -> list[str] | N
             close_all(descriptors)
             if "leave" in message:
                 return None
-        preload(message.get("acts", ()))
+        preload(message.get("imports", ()))
 
 
 def _received(sock: socket.socket) -> tuple[dict[str, list[str]], list[int]]:
