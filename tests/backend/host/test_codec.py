@@ -1,6 +1,7 @@
 """Tensors and errors cross between the host's objects and ours unchanged."""
 
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -79,10 +80,10 @@ def test_wrong_dtype_is_an_invalid_request(pb_utils):
 def test_response_has_the_outputs_that_were_asked_for(pb_utils):
     """Outputs the client did not request are not sent."""
     from ge_backend.host.codec import write_response
+    from ge_backend.host.room import Room
 
-    given = pb_utils.InferenceRequest(requested_output_names=["y"])
     arrays = {"y": np.arange(4).reshape(2, 2)[:, :1], "z": np.zeros(1)}
-    (tensor,) = write_response(given, arrays, layout()).output_tensors()
+    (tensor,) = write_response({"y"}, arrays, layout(), Room()).output_tensors()
     assert tensor.name() == "y"
     assert tensor.as_numpy().flags.c_contiguous
     assert np.array_equal(tensor.as_numpy(), arrays["y"])
@@ -109,15 +110,14 @@ def test_a_long_error_keeps_its_beginning_and_its_end(pb_utils, letter):
     assert text.endswith("; it has to be 1")
 
 
-def test_an_answer_that_has_no_room_on_its_way_is_none(pb_utils, monkeypatch):
+def test_an_answer_that_has_no_room_on_its_way_is_none(pb_utils):
     """Of outputs that nobody asked for nothing is sent, so they need no room."""
     from ge_backend.host import codec
 
     asked = []
-    monkeypatch.setattr(codec, "check_room", lambda arrays: asked.append([*arrays]))
-    given = pb_utils.InferenceRequest(requested_output_names=["y"])
+    room = SimpleNamespace(check=lambda arrays: asked.append([*arrays]))
     wanted, other = np.zeros((1, 1)), np.zeros(1 << 20)
-    assert not codec.write_response(given, {"y": wanted, "z": other}, layout()).has_error()
+    assert not codec.write_response({"y"}, {"y": wanted, "z": other}, layout(), room).has_error()
     assert [[array.shape for array in arrays] for arrays in asked] == [[(1, 1)]]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.errors import OutOfMemory
-from ge_backend.host.room import check_room, check_room_to_wait
+from ge_backend.host.room import Room, check_room_to_wait
 
 
 @pytest.mark.parametrize(
@@ -23,26 +23,37 @@ def test_an_answer_without_room_is_refused(shared, mib, left, free, fits):
     shared(left=left << 20, free=None if free is None else free << 20)
     arrays = [np.zeros(size << 20, np.uint8) for size in mib]
     if fits:
-        check_room(arrays)
+        Room().check(arrays)
     else:
         with pytest.raises(OutOfMemory, match=f"takes {sum(mib)} MiB"):
-            check_room(arrays)
+            Room().check(arrays)
+
+
+def test_answers_of_one_moment_share_what_is_left(shared):
+    """The system is asked again where that does not do, and once a moment is over."""
+    room = Room()
+    shared(left=22 << 20, free=0)
+    room.check([np.zeros(9 << 20, np.uint8)])
+    shared(left=0, free=0)
+    room.check([np.zeros(9 << 20, np.uint8)])
+    with pytest.raises(OutOfMemory, match="takes 9 MiB"):
+        room.check([np.zeros(9 << 20, np.uint8)])
 
 
 def test_memory_without_a_limit_has_room(shared):
     """A tmpfs of size=0 has neither blocks nor free ones."""
     shared(left=0, free=0, blocks=0)
-    check_room([np.zeros(9 << 20, np.uint8)])
+    Room().check([np.zeros(9 << 20, np.uint8)])
 
 
 def test_texts_take_room_too(shared):
     """Each with its length before it."""
     shared(left=0, free=(64 << 10) + 1000)
     texts = np.array([b"x" * 246, b"y" * 246] * 2, dtype=object)
-    check_room([texts])
+    Room().check([texts])
     texts[0] += b"z"
     with pytest.raises(OutOfMemory):
-        check_room([texts])
+        Room().check([texts])
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from ge_backend.host.codec import (
 )
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
+from ge_backend.host.room import Room
 from ge_backend.host.steps import Steps, is_ready, nothing
 from ge_backend.model.config.instances import instance_number
 from ge_backend.model.config.model import ModelConfig
@@ -67,6 +68,7 @@ class Backend:
         self._pipeline = pipeline
         self._companions = companions
         self._warm_ups = warm_ups
+        self._room = Room()
         self._backlog = self._opened_backlog()
 
     @classmethod
@@ -122,15 +124,18 @@ class Backend:
                 self._pipeline.look_for_losses()
             readable = self._read(arrivals, responses, open_)
             for reply in self._pipeline.run(readable):
-                index = readable[reply.request].index
-                request = arrivals[index].request
-                response, error = self._written(arrivals[index], reply)
+                request = readable[reply.request]
+                index = request.index
+                response, error = self._written(request, arrivals[index], reply)
                 if self._steps is not None:
                     settled = reply if error is reply.error else replace(reply, error=error)
                     self._steps.settle(index, settled)
-                early = len(open_) > 1 or math.isinf(reply.remaining_ns)
-                early = early and reply.remaining_ns > EARLY_REPLY_NS
-                responses[index] = self._answer(request, response, early=early)
+                if reply.remaining_ns > EARLY_REPLY_NS and (
+                    len(open_) > 1 or math.isinf(reply.remaining_ns)
+                ):
+                    self._send(arrivals[index].request, response)
+                else:
+                    responses[index] = response
                 open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
@@ -211,27 +216,28 @@ class Backend:
             log.exception("a request could not be read in an unforeseen way")
             raise unforeseen(error, GeError) from error
 
-    def _written(self, arrival: Arrival, reply: Reply) -> tuple[Any, GeError | None]:
+    def _written(
+        self, request: Request, arrival: Arrival, reply: Reply
+    ) -> tuple[Any, GeError | None]:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
         if isinstance(error, DeadlineExceeded):
             error = DeadlineExceeded(f"{error}; {arrival.time_said}")
         if error is None:
             try:
-                written = write_response(arrival.request, reply.outputs, self._layout, reply.runs)
+                written = write_response(
+                    request.wanted, reply.outputs, self._layout, self._room, reply.runs
+                )
             except OutOfMemory as full:
                 error = full if self._steps is None else StateLost.after(full)
             else:
                 return written, None
         return self._refuse(error), error
 
-    def _answer(self, request: Any, response: Any, *, early: bool) -> Any:
-        """Return the response, or send it now and return None where that gains enough."""
-        if not early:
-            return response
+    def _send(self, request: Any, response: Any) -> None:
+        """Send the response before the rest of its batch is done."""
         if send_response(request, response, self._pipeline.recorder):
             self._pipeline.recorder.add("ge_early_replies_total")
-        return None
 
     def _refuse(self, error: GeError) -> Any:
         self._pipeline.recorder.add("ge_request_failures_total", status=error.status.value)

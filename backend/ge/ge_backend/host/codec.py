@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import triton_python_backend_utils as pb_utils
 from ge_backend.errors import GeError, Status
 from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.host.response_parameters import run_parameters
-from ge_backend.host.room import check_room
+from ge_backend.host.room import Room
 from ge_backend.metrics import Recorder
 from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.batching.progress import RunNote
@@ -39,7 +39,7 @@ MAX_BYTES, LAST_BYTES = 2000, 500
 LONGEST_TIMEOUT_US = 366 * 24 * 3600 * 10**6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Arrival:
     """A request as it came to this stub: when, and until when it must begin to run.
 
@@ -81,50 +81,54 @@ def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
     Raises:
         InvalidRequest: the request does not fit the model.
     """
-    types = {item.name: item.dtype.name for item in layout.inputs}
+    request = arrival.request
+    sent = {tensor.name(): tensor for tensor in request.inputs()}
     tensors: dict[str, Array] = {}
-    for tensor in arrival.request.inputs():
-        name = tensor.name()
-        if name in types:
-            tensors[name] = import_bf16(tensor) if types[name] == "BF16" else tensor.as_numpy()
+    for item in layout.inputs:
+        tensor = sent.get(item.name)
+        if tensor is not None:
+            bf16 = item.dtype.name == "BF16"
+            tensors[item.name] = import_bf16(tensor) if bf16 else tensor.as_numpy()
     return check_request(
         index,
         tensors,
         layout,
         deadline_ns=arrival.deadline_ns,
-        cancelled=arrival.request.is_cancelled,
-        wanted=frozenset(arrival.request.requested_output_names()),
+        cancelled=request.is_cancelled,
+        wanted=frozenset(request.requested_output_names()),
     )
 
 
 def write_response(
-    request: Any, outputs: dict[str, Array], layout: Layout, runs: Sequence[RunNote] = ()
+    wanted: Container[str],
+    outputs: dict[str, Array],
+    layout: Layout,
+    room: Room,
+    runs: Sequence[RunNote] = (),
 ) -> Any:
     """Return the host's response with the outputs that the client asked for.
 
     Args:
-        request: the host's.
+        wanted: their names.
         outputs: all that there are, by name.
         layout: of the model.
+        room: for what is sent.
         runs: what the response's parameters say; hosts that have none are asked for none.
 
     Raises:
         OutOfMemory: shared memory has no room for them.
     """
-    wanted = request.requested_output_names()
-    arrays = {name: array for name, array in outputs.items() if name in wanted}
-    check_room(arrays.values())
-    bf16 = {output.name for output in layout.outputs if output.dtype.name == "BF16"}
-    said = {"parameters": run_parameters(runs)} if runs else {}
-    return pb_utils.InferenceResponse(
-        output_tensors=[
-            pb_utils.Tensor.from_dlpack(name, export_bf16(array))
-            if name in bf16
-            else pb_utils.Tensor(name, np.ascontiguousarray(array))
-            for name, array in arrays.items()
-        ],
-        **said,
-    )
+    sent = [item for item in layout.outputs if item.name in wanted and item.name in outputs]
+    room.check([outputs[item.name] for item in sent])
+    tensors = [
+        pb_utils.Tensor.from_dlpack(item.name, export_bf16(outputs[item.name]))
+        if item.dtype.name == "BF16"
+        else pb_utils.Tensor(item.name, np.ascontiguousarray(outputs[item.name]))
+        for item in sent
+    ]
+    if runs:
+        return pb_utils.InferenceResponse(tensors, parameters=run_parameters(runs))
+    return pb_utils.InferenceResponse(tensors)
 
 
 def error_response(error: GeError) -> Any:

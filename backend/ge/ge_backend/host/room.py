@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.errors import OutOfMemory
 from ge_backend.model.config.sizes import format_bytes
 from ge_backend.tensors import Array
 
-__all__ = ["check_room", "check_room_to_wait"]
+__all__ = ["Room", "check_room_to_wait"]
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
 # What the host takes beside a response's tensors: a region grows by whole MiB, and messages lie in
@@ -25,20 +27,40 @@ MARGIN_BYTES, SMALL_MARGIN_BYTES = 2 << 20, 64 << 10
 # What a request that waits leaves to others, and to messages: where one finds no room, the stub
 # ends, and mostly the server with it (SIGABRT; seen on 2.51).
 WAITING_MARGIN_BYTES = 256 << 10
+# How long it counts what the system has said; to ask it for each answer of a batch takes as long as
+# all the rest of an answer.
+FRESH_NS = 1_000_000
 
 
-def check_room(arrays: Collection[Array]) -> None:
-    """See that these arrays of a response have room: each in one piece.
+@dataclass(slots=True)
+class Room:
+    """The memory for answers; used by one thread.
 
     There is what is free of the stub's region, and what the region can grow by.
-
-    Raises:
-        OutOfMemory: they have none.
     """
-    sizes = [array.nbytes if array.dtype != object else _text_bytes(array) for array in arrays]
-    growth, total = _growth(), sum(sizes)
-    if total <= growth:
-        return
+
+    _left: int = 0  # of what it can grow by, as long as that counts
+    _until_ns: int = 0
+
+    def check(self, arrays: Collection[Array]) -> None:
+        """See that these arrays of a response have room: each in one piece.
+
+        Raises:
+            OutOfMemory: they have none.
+        """
+        sizes = [array.nbytes if array.dtype != object else _text_bytes(array) for array in arrays]
+        total, now_ns = sum(sizes), time.monotonic_ns()
+        if total > self._left or now_ns >= self._until_ns:
+            self._left, self._until_ns = _growth(), now_ns + FRESH_NS
+        if total <= self._left:
+            self._left -= total
+        else:
+            _check_region(sizes, self._left)
+
+
+def _check_region(sizes: Collection[int], growth: int) -> None:
+    """See that arrays for which the region cannot grow enough have room in what is free of it."""
+    total = sum(sizes)
     region = _region()
     if region is None:  # it is not told
         return

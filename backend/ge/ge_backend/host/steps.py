@@ -36,17 +36,21 @@ class Steps:
         recorder.set("ge_sequences_live", self._live)
 
     def admit(self, read: Request, request: Any) -> Request:
-        """Return what was read with the slot of its sequence; `end_batch` comes in the end.
+        """Give what was read the slot of its sequence, and return it; `end_batch` comes in the end.
 
         Raises:
             InvalidRequest, ExecutorLost: as `Sequencer.admit`.
         """
-        return self._sequencer.admit(read, _sequence(request), **_when(request))
+        sequence, flags, now_s = _sequence(request), request.flags(), time.monotonic()
+        start, end = bool(flags & START), bool(flags & END)
+        return self._sequencer.admit(read, sequence, start=start, end=end, now_s=now_s)
 
     def skip(self, index: int, request: Any) -> None:
         """Note the request at this place of the host's list, which gets an error instead."""
         with contextlib.suppress(InvalidRequest):  # whose it is can never be said
-            self._sequencer.skip(index, _sequence(request), **_when(request))
+            sequence, flags, now_s = _sequence(request), request.flags(), time.monotonic()
+            start, end = bool(flags & START), bool(flags & END)
+            self._sequencer.skip(index, sequence, start=start, end=end, now_s=now_s)
 
     def settle(self, index: int, reply: Reply) -> None:
         """Note the outcome of a step that was admitted."""
@@ -64,11 +68,6 @@ class Steps:
         if self._sequencer.live != self._live:
             self._live = self._sequencer.live
             self._recorder.set("ge_sequences_live", self._live)
-
-
-def _when(request: Any) -> dict[str, Any]:
-    flags = request.flags()
-    return {"start": bool(flags & START), "end": bool(flags & END), "now_s": time.monotonic()}
 
 
 def is_ready(request: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from ge_backend.errors import InvalidRequest
-from ge_backend.host.room import check_room
+from ge_backend.host.room import Room
 from ge_text.protocol import Delta, Submit
 from ge_text.stub.tensors import SWITCHES
 
@@ -109,7 +109,7 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
         "warnings": _strings([json.dumps(deltas[0].warnings)]),
     }
     wanted = {name: array for name, array in arrays.items() if name in asked.wanted}
-    check_room(wanted.values())
+    Room().check(wanted.values())
     said = {"parameters": _response_parameters(asked, deltas)} if asked.parameters else {}
     return pb_utils.InferenceResponse(
         output_tensors=[pb_utils.Tensor(name, array) for name, array in wanted.items()], **said

@@ -7,7 +7,8 @@ import pytest
 
 from ge_backend.errors import InvalidRequest
 from ge_backend.model.layout.layout import InputLayout, Layout
-from ge_backend.serving.batching.request import Request, check_request
+from ge_backend.serving.batching import request
+from ge_backend.serving.batching.request import check_request
 from ge_backend.tensors import DATA_TYPES
 
 
@@ -222,20 +223,21 @@ def test_requests_run_together_only_with_equal_values_of_what_a_run_has_one_of()
     assert check_request(0, {"x": zeros(3), "rate": zeros(1)}, whole).common == ()
 
 
-def test_a_step_is_the_request_with_its_slot():
-    """Whatever else is known of it, what is added later included."""
-    known = Request(
-        index=3,
-        rows=1,
-        tensors={"x": np.ones(1)},
-        sizes=(4,),
-        matched=(5,),
-        omitted=("y",),
-        deadline_ns=6,
-        cancelled=lambda: True,
-        on_device={"z": object()},
-        wanted=frozenset({"out"}),
-        common=(7,),
-    )
-    step = known.as_step(2, ((8,),), starting=True)
-    assert step == replace(known, slot=2, starting=True, states=((8,),))
+def test_what_fits_is_looked_at_once():
+    """Requests of the same shapes are the same; contents and what the host says are each one's."""
+    layout = layout_of(item("x"))
+    first, second = (check_request(n, {"x": np.full((2, 3), n)}, layout) for n in (0, 1))
+    assert len(layout.checked) == 1
+    assert (second.index, second.rows, second.sizes) == (1, first.rows, first.sizes)
+    assert second.tensors["x"][0, 0] == 1
+    with pytest.raises(InvalidRequest, match="'x' is float32; expected INT64"):
+        check_request(0, {"x": np.zeros((2, 3), np.float32)}, layout)
+
+
+def test_remembered_shapes_are_bounded(monkeypatch):
+    """Clients may send any."""
+    monkeypatch.setattr(request, "REMEMBERED_SHAPES", 2)
+    layout = layout_of(item("x"))
+    for length in (1, 2, 3, 4, 5):
+        check_request(0, {"x": zeros(1, length)}, layout)
+        assert len(layout.checked) <= 2

@@ -1,5 +1,8 @@
 """Each request gets the slot of its sequence, and states keep their sizes."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from builders.integrity import slot_defects
@@ -50,6 +53,25 @@ def begin(steps, name, *, size=2, index=0):
     """Let a sequence's first step go well."""
     admit(steps, name, start=True, index=index)
     settle(steps, size=size, index=index)
+
+
+def test_a_step_is_the_request_with_its_slot():
+    """Whatever else is known of it."""
+    known = Request(
+        index=3,
+        rows=1,
+        tensors={"x": np.ones(1)},
+        sizes=(4,),
+        matched=(5,),
+        omitted=("y",),
+        deadline_ns=6,
+        cancelled=lambda: True,
+        on_device={"z": object()},
+        wanted=frozenset({"out"}),
+        common=(7,),
+    )
+    expected = replace(known, slot=0, starting=True, states=((0,),))
+    assert sequencer(dims=(-1,)).admit(known, 1, start=True, end=False, now_s=0.0) == expected
 
 
 def test_a_step_runs_in_its_sequences_slot():

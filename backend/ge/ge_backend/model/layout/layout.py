@@ -32,6 +32,7 @@ __all__ = [
     "InputLayout",
     "Layout",
     "OutputLayout",
+    "RequestShape",
     "TensorLayout",
     "build_layout",
     "outside_layout",
@@ -124,6 +125,21 @@ class OutputLayout(TensorLayout):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestShape:
+    """What a request is by the types and shapes of its tensors; see `Request`.
+
+    Attributes:
+        common: the inputs that it has sent and that a run has only one value of.
+    """
+
+    rows: int
+    sizes: Shape
+    matched: Shape
+    omitted: tuple[str, ...]
+    common: tuple[InputLayout, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The whole graph.
 
@@ -146,6 +162,7 @@ class Layout:
         states: what sequences carry from step to step; not among the inputs and outputs.
         sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
             leaves open: it is never padded to another.
+        checked: requests whose types and shapes were found to fit, by these; in bounded number.
     """
 
     batched: bool
@@ -163,6 +180,9 @@ class Layout:
     most_rows: int = 0
     modest: Mapping[str, int] = field(default_factory=dict)
     matched_size: int = MATCHED_SIZE
+    checked: dict[tuple[object, ...], RequestShape] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def smallest(self) -> Shape:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ge_backend.errors import InvalidRequest
-from ge_backend.model.layout.layout import InputLayout, Layout
+from ge_backend.model.layout.layout import InputLayout, Layout, RequestShape
 from ge_backend.serving.batching.device_tensor import DeviceTensor
 from ge_backend.tensors import Array, Shape
 
@@ -15,6 +15,8 @@ __all__ = ["Request", "check_request", "never"]
 
 Tensor = Array | DeviceTensor
 NOTHING_ON_DEVICE: Mapping[str, DeviceTensor] = MappingProxyType({})
+# Shapes of requests that are remembered per layout; beyond that the memory starts afresh.
+REMEMBERED_SHAPES = 4096
 
 
 def never() -> bool:
@@ -22,9 +24,11 @@ def never() -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Request:
     """A request that fits the model.
+
+    It is not changed once a batch has begun, and not frozen: each would cost 2 us more then.
 
     Attributes:
         index: its place in the host's list.
@@ -59,28 +63,6 @@ class Request:
     wanted: frozenset[str] = frozenset()
     common: tuple[object, ...] = ()
 
-    def as_step(self, slot: int, states: tuple[Shape, ...], *, starting: bool) -> Request:
-        """Return it as a step of the sequence in a slot.
-
-        As `dataclasses.replace` does, which takes three times as long, for every step.
-        """
-        return Request(
-            index=self.index,
-            rows=self.rows,
-            tensors=self.tensors,
-            sizes=self.sizes,
-            matched=self.matched,
-            omitted=self.omitted,
-            deadline_ns=self.deadline_ns,
-            cancelled=self.cancelled,
-            slot=slot,
-            starting=starting,
-            states=states,
-            on_device=self.on_device,
-            wanted=self.wanted,
-            common=self.common,
-        )
-
     @property
     def key(self) -> tuple[object, ...]:
         """What requests of one sub-batch have in common: sizes, states, inputs left out, values."""
@@ -103,11 +85,39 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         InvalidRequest: an input is missing, has a wrong dtype or shape, is longer than the graph
             takes, or disagrees with another input about the batch or an axis that they share.
     """
+    key = tuple([(name, array.dtype, array.shape) for name, array in tensors.items()])
+    if on_device:
+        key += tuple([(name, each.dtype, each.shape) for name, each in on_device.items()])
+    shape = layout.checked.get(key)
+    if shape is None:
+        shape = _checked(tensors, on_device, layout)
+        if len(layout.checked) >= REMEMBERED_SHAPES:
+            layout.checked.clear()
+        layout.checked[key] = shape
+    return Request(
+        index=index,
+        rows=shape.rows,
+        tensors=tensors,
+        sizes=shape.sizes,
+        matched=shape.matched,
+        omitted=shape.omitted,
+        deadline_ns=deadline_ns,
+        cancelled=cancelled,
+        on_device=on_device,
+        wanted=wanted,
+        common=tuple([(item.name, _one_value(item, tensors[item.name])) for item in shape.common]),
+    )
+
+
+def _checked(
+    tensors: Mapping[str, Array], on_device: Mapping[str, DeviceTensor], layout: Layout
+) -> RequestShape:
+    """Return what a request with these tensors is; as `check_request`."""
     rows, first = -1, ""
     sizes = [-1] * (len(layout.axes) + len(layout.matched))
     told = [""] * len(sizes)
     unsent: list[InputLayout] = []
-    common: list[object] = []
+    common: list[InputLayout] = []
     for item in layout.inputs:
         array: Tensor | None = tensors.get(item.name)
         if array is None:
@@ -119,24 +129,18 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
             first = first or item.name
             _measure(item, array, sizes, told, layout)
             if item.common is not None and layout.batched:
-                common.append((item.name, _one_value(item, tensors[item.name])))
+                common.append(item)
     omitted = tuple([item.name for item in unsent if _omitted(item, sizes, layout)])
     if rows < 0:
         raise InvalidRequest("the request has no input that tells its batch size; send one")
     padded = len(layout.axes)
     if -1 in sizes[:padded]:
         raise _unknown(layout.axes[sizes.index(-1)])
-    return Request(
-        index=index,
+    return RequestShape(
         rows=rows,
-        tensors=tensors,
         sizes=tuple(sizes[:padded]),
         matched=tuple(sizes[padded:]),
         omitted=omitted,
-        deadline_ns=deadline_ns,
-        cancelled=cancelled,
-        on_device=on_device,
-        wanted=wanted,
         common=tuple(common),
     )
 

@@ -31,7 +31,7 @@ class Sequencer:
     def admit(
         self, request: Request, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
     ) -> Request:
-        """Return the request with the slot of its sequence; pair with `settle`.
+        """Give the request the slot of its sequence, and return it; pair with `settle`.
 
         Raises:
             InvalidRequest: it has several rows, or its sequence is not known and does not begin.
@@ -43,7 +43,9 @@ class Sequencer:
                 "sequences of their own"
             )
         step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
-        return request.as_step(step.slot, self._shapes[step.slot], starting=step.starting)
+        request.slot, request.starting = step.slot, step.starting
+        request.states = self._shapes[step.slot]
+        return request
 
     def skip(
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float

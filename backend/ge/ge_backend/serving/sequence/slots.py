@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull
 
@@ -27,8 +28,7 @@ Key = tuple[CorrelationId, int | None]
 MAX_LOST = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceStep:
+class SequenceStep(NamedTuple):
     """One request of a sequence: where its state lies.
 
     Attributes:
