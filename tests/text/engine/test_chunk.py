@@ -94,7 +94,9 @@ def test_one_slow_step_at_the_beginning_is_soon_forgotten(what):
     assert step_s(8, controller.tokens(8)) == pytest.approx(0.1, rel=0.2)
 
 
-@pytest.mark.parametrize(("newcomers", "times"), [(0, 1), (8, 1), (12, 1.5), (1000, PATIENCE)])
+@pytest.mark.parametrize(
+    ("newcomers", "times"), [(0, 1), (8, 1), (10, 1.25), (12, 1.5), (1000, PATIENCE)]
+)
 def test_many_newcomers_may_make_few_streams_wait(newcomers, times):
     """A step takes as many times the target as more wait for a first token than for a next one."""
     controller = ChunkController(fixed=0, budget=4096, target_s=0.1)

