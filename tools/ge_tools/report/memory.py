@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ge_backend.device.workspace.plan import MemoryPlan, Need, footprint, plan_memory
@@ -243,7 +243,7 @@ def memory_json(repository: Repository) -> str:
             "fits": repository.fits,
             "devices": {memory.device: _device_json(memory) for memory in repository.devices},
             "tested": {
-                name: [verdict.as_json() for verdict in verdicts]
+                name: [asdict(verdict) for verdict in verdicts]
                 for name, verdicts in repository.tested.items()
             },
             "broken": dict(repository.broken),

@@ -30,6 +30,7 @@ class Ask:
     id: int
     parts: tuple[Part, ...]
     weights: dict[str, float]
+    best: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ ASKS = st.builds(
     id=NUMBERS,
     parts=st.lists(PARTS, max_size=3).map(tuple),
     weights=st.dictionaries(st.text(), st.floats(allow_nan=False), max_size=3),
+    best=st.none() | PARTS,
 )
 
 

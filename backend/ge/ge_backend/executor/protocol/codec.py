@@ -31,8 +31,8 @@ class Codec(Generic[_Message]):
     """Encodes values of some dataclasses, told apart by their names.
 
     Decoding checks every field against its annotation and its rule. Fields are `int`, `float`,
-    `str`, `bool`, `DataType` (as its name), tuples and string-keyed mappings of such, and
-    dataclasses of such.
+    `str`, `bool`, `DataType` (as its name), tuples and string-keyed mappings of such,
+    dataclasses of such, and any of these or None.
 
     Args:
         classes: of the values.
@@ -106,12 +106,19 @@ class _Builders:
         if is_dataclass(annotation):
             return self.of_dataclass(typing.cast("type[Any]", annotation))
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is types.UnionType:
+            (one,) = (argument for argument in arguments if argument is not types.NoneType)
+            return _optional_builder(self._of(one, rule))
         if origin is tuple:
             check = rule.check_numbers if arguments[0] is int and rule.shape else None
             return _tuple_builder(self._of(arguments[0], rule), check)
         if origin in {dict, Mapping}:
             return _dict_builder(_scalar_builder(str, self._usual), self._of(arguments[1], rule))
         return _scalar_builder(annotation, rule)
+
+
+def _optional_builder(build: _Builder) -> _Builder:
+    return lambda packed: None if packed is None else build(packed)
 
 
 def _tuple_builder(element: _Builder, check: _Check | None) -> _Builder:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,10 @@ from ge_backend.model.files.ir_file import ir_quantises
 from ge_backend.model.files.onnx_file import onnx_operators
 from ge_backend.tensors import Array, DataType, bf16_to_float32
 
-__all__ = ["apart", "quantises", "run_once", "run_staged"]
+__all__ = ["Difference", "apart", "quantises", "run_once", "run_staged", "worst_of"]
+
+# As a part of an output's largest number, and a text: "" where it is within the tolerance.
+Difference: TypeAlias = tuple[float, str]
 
 # Outputs that are nowhere larger than this are compared as if they were.
 SMALLEST = 1e-4
@@ -89,20 +92,25 @@ def apart(
     got: Mapping[str, Array],
     outputs: Iterable[_Output],
     tolerance: float,
-) -> tuple[float, str]:
-    """Return the largest difference, as a part of its output's largest number, and a text.
+) -> Difference:
+    """Return by how much these outputs differ.
 
-    The difference is infinite where shapes or places of numbers that are not finite differ. The
-    text is "" where all are within the tolerance.
+    The difference is infinite where shapes or places of numbers that are not finite differ.
     """
+    return worst_of(
+        _apart(output, expected[output.name], got[output.name], tolerance) for output in outputs
+    )
+
+
+def worst_of(found: Iterable[Difference]) -> Difference:
+    """Return the largest of some differences, with the first of their texts."""
     worst, said = 0.0, ""
-    for output in outputs:
-        off, text = _apart(output, expected[output.name], got[output.name], tolerance)
+    for off, text in found:
         worst, said = max(worst, off), said or text
     return worst, said
 
 
-def _apart(output: _Output, one: Array, other: Array, tolerance: float) -> tuple[float, str]:
+def _apart(output: _Output, one: Array, other: Array, tolerance: float) -> Difference:
     name = output.name
     if one.shape != other.shape:
         return math.inf, f"output {name!r} has the shape {list(other.shape)}, not {list(one.shape)}"

@@ -11,7 +11,6 @@ to INT8, with the same file in FP32 and without what makes it fast.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,15 +23,16 @@ from ge_backend.errors import GeError, GraphFailed, Unsupported
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.validate import WELL_KNOWN
-from ge_backend.serving.assumptions.comparison import apart, quantises, run_once
+from ge_backend.serving.assumptions.checks import by_difference
+from ge_backend.serving.assumptions.comparison import apart, quantises, run_once, worst_of
 from ge_backend.serving.assumptions.findings import trial_of
-from ge_backend.serving.assumptions.kept import kept_key, kept_verdict, release_of
+from ge_backend.serving.assumptions.kept import kept_key, release_of
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.samples import Sample, samples_of, with_samples
-from ge_backend.serving.assumptions.served import Served
+from ge_backend.serving.assumptions.samples import Sample, samples_of
+from ge_backend.serving.assumptions.served import Served, with_verdict
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.tensors import Array, TensorSpec
 
 __all__ = [
@@ -44,8 +44,6 @@ __all__ = [
     "with_engine_verdict",
     "wrong_answers",
 ]
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +92,17 @@ def with_engine_verdict(
     other = _other(session)
     if other is None:
         return judged
-    lengths = judged.findings.lengths
+
+    def test(lengths: Lengths) -> Verdict:
+        exact = config.precision == "origin" and not quantises(Path(session.source.path))
+        if other.precision == PLAIN and exact:
+            raise Untestable(ALIKE)
+        return compared(config, session, judged, lengths).verdict(other, reference)
+
     # With newer releases of either it is tested anew.
     releases = map(release_of, (session.engine, other.engine))
-    key = kept_key(config, session, "engine", judged.layout, lengths, *releases)
-
-    def test() -> Verdict:
-        verdict = _tested(config, session, judged, other, reference)
-        log.info("%s", verdict.line())
-        return verdict
-
-    verdict = kept_verdict(store, key, test)
-    return replace(judged, verdicts=(*judged.verdicts, verdict))
+    key = kept_key(config, session, "engine", judged.layout, judged.findings.lengths, *releases)
+    return with_verdict(judged, "engine", config, store, key, test)
 
 
 def wrong_answers(judged: Served) -> str:
@@ -136,24 +133,6 @@ def check_engine(config: ModelConfig, session: Session, judged: Served) -> None:
 def _other(session: Session) -> Other | None:
     """Return who answers as the file says, where one does that is not what is tested."""
     return COMPARED_WITH.get((session.engine, Path(session.source.path).suffix))
-
-
-def _tested(
-    config: ModelConfig, session: Session, judged: Served, other: Other, reference: Reference
-) -> Verdict:
-    lengths = judged.findings.lengths
-    verdict = Verdict(assumption="engine", tested="", figure="", verdict=NOT_TESTED)
-    if "engine" in config.assume:
-        return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
-    if lengths is None:
-        return replace(verdict, tested=next((v.tested for v in judged.verdicts), ""))
-    path = Path(session.source.path)
-    if other.precision == PLAIN and config.precision == "origin" and not quantises(path):
-        return replace(verdict, tested=ALIKE)
-    try:
-        return compared(config, session, judged, lengths).verdict(other, reference)
-    except Untestable as error:
-        return replace(verdict, tested=str(error))
 
 
 def compared(config: ModelConfig, session: Session, judged: Served, lengths: Lengths) -> Compared:
@@ -220,21 +199,15 @@ class Compared:
         except GeError as error:
             raise Untestable(f"there is no {of.engine} to compare with: {error}") from error
         self.trial.extend()  # to open that one takes long
-        worst, said, common = 0.0, "", 0
         with contextlib.closing(other):
-            for expected, found in self.answers(other):
-                common += 1
-                off, text = apart(expected, found, self.outputs, self.tolerance)
-                worst, said = max(worst, off), said or text
-        if not common:
+            found = [
+                apart(expected, answer, self.outputs, self.tolerance)
+                for expected, answer in self.answers(other)
+            ]
+        if not found:
             raise Untestable(f"{of} takes none of the made-up inputs")
-        return Verdict(
-            assumption="engine",
-            tested=with_samples(HOW.format(of), self.samples),
-            figure=said or f"{worst:.1g}",
-            verdict=FAILS if said else HOLDS,
-            consequence=f"it answers otherwise than {of}" if said else "",
-        )
+        how, fails = HOW.format(of), f"it answers otherwise than {of}"
+        return by_difference("engine", how, self.samples, worst_of(found), fails)
 
     def answers(self, other: Session) -> Iterator[tuple[dict[str, Array], dict[str, Array]]]:
         """Yield what another session answers, and this one, to what both of them take."""

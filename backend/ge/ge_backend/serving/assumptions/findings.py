@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.codec import Codec
 from ge_backend.model.config.declared import Declared
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.sequence_tensors import placed_states
 from ge_backend.model.layout.validate import with_axes
-from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.kept import keep, kept_key, remembered
 from ge_backend.serving.assumptions.lengths import SCALES, Lengths, fixed_sizes, found_lengths
 from ge_backend.serving.assumptions.output_sizes import SeenRun, fitted
 from ge_backend.serving.assumptions.trial import Trial, Untestable
@@ -48,6 +48,9 @@ class Findings:
     verdicts: tuple[Verdict, ...] = ()
 
 
+FINDINGS = Codec((Findings,))
+
+
 def found(config: ModelConfig, session: Session, store: Store, *, batched: bool | None) -> Findings:
     """Return what is found out about a graph, or was at an earlier start.
 
@@ -65,22 +68,18 @@ def found(config: ModelConfig, session: Session, store: Store, *, batched: bool 
         end = TAKEN if "axes" in config.assume else NOT_TESTED
         both = (_verdict(name, end, tested=reason) for name in ("axes", "outputs"))
         return Findings(signature=session.signature, verdicts=tuple(both))
-    key = _key(config, session, batched=batched)
-    known = store.findings(key)
-    if known is not None:
-        try:
-            return _of_json(known, signature)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            log.warning("findings of an earlier start are not used: %r", error)
-    findings = _found(config, session, with_axes(signature, config), batched=batched)
-    store.keep_findings(key, _as_json(findings))
-    if batched is None and findings.lengths is not None:
-        asked = bool(findings.lengths.batch)
-        store.keep_findings(_key(config, session, batched=asked), _as_json(findings))
-    for verdict in findings.verdicts:
-        if not verdict.holds:
-            log.info("%s", verdict.line())
-    return findings
+
+    def find() -> Findings:
+        findings = _found(config, session, with_axes(signature, config), batched=batched)
+        if batched is None and findings.lengths is not None:
+            asked = bool(findings.lengths.batch)
+            keep(store, _key(config, session, batched=asked), FINDINGS, findings)
+        for verdict in findings.verdicts:
+            if not verdict.holds:
+                log.info("%s", verdict.line())
+        return findings
+
+    return remembered(store, _key(config, session, batched=batched), FINDINGS, find)
 
 
 def trial_of(
@@ -197,55 +196,4 @@ def _alike(old: TensorSpec, new: TensorSpec) -> bool:
 def _verdict(name: str, verdict: str, *, tested: str = HOW, consequence: str = "") -> Verdict:
     return Verdict(
         assumption=name, tested=tested, figure="", verdict=verdict, consequence=consequence
-    )
-
-
-def _as_json(findings: Findings) -> dict[str, object]:
-    signature, lengths = findings.signature, findings.lengths
-    specs = (*signature.inputs, *signature.outputs)
-    return {
-        "tensors": {spec.name: [list(spec.dims), list(spec.axes)] for spec in specs},
-        "limits": dict(signature.axis_limits),
-        "least": dict(signature.axis_least),
-        "lengths": None
-        if lengths is None
-        else {
-            "batch": lengths.batch,
-            "sums": dict(lengths.sums),
-            "scale": lengths.scale,
-            "fixed": dict(lengths.fixed),
-        },
-        "bounds": dict(findings.bounds),
-        "verdicts": [verdict.as_json() for verdict in findings.verdicts],
-    }
-
-
-def _of_json(document: Any, signature: Signature) -> Findings:
-    def known(spec: TensorSpec) -> TensorSpec:
-        dims, axes = document["tensors"][spec.name]
-        return replace(spec, dims=tuple(map(int, dims)), axes=tuple(map(str, axes)))
-
-    lengths = document["lengths"]
-    signature = replace(
-        signature,
-        inputs=tuple(map(known, signature.inputs)),
-        outputs=tuple(map(known, signature.outputs)),
-        axis_limits={str(name): int(size) for name, size in document["limits"].items()},
-        axis_least={str(name): int(size) for name, size in document["least"].items()},
-    )
-    return Findings(
-        signature=signature,
-        lengths=None
-        if lengths is None
-        else Lengths(
-            inputs=signature.inputs,
-            batch=str(lengths["batch"]),
-            sums={str(total): tuple(parts) for total, parts in lengths["sums"].items()},
-            scale=int(lengths["scale"]),
-            limits=signature.axis_limits,
-            least=signature.axis_least,
-            fixed={str(name): int(size) for name, size in lengths["fixed"].items()},
-        ),
-        bounds={str(name): int(bound) for name, bound in document["bounds"].items()},
-        verdicts=tuple(map(Verdict.of_json, document["verdicts"])),
     )

@@ -1,14 +1,18 @@
-"""What findings depend on: they are kept under it, so that a second start finds them."""
+"""What is found out is kept under all that it depends on, so that a second start finds it."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import json
+import logging
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
+from ge_backend.errors import ProtocolError
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.codec import Codec
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import model_files
 from ge_backend.serving.assumptions.samples import sample_files
@@ -16,10 +20,15 @@ from ge_backend.serving.warmup.measure import fingerprint
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import Verdict
 
-__all__ = ["kept_key", "kept_verdict", "release_of"]
+__all__ = ["VERDICT", "keep", "kept", "kept_key", "release_of", "remembered"]
 
+log = logging.getLogger(__name__)
+
+_Found = TypeVar("_Found")
+
+VERDICT = Codec((Verdict,))
 # Findings of another way to test are not used.
-RULE = "tested 5"
+RULE = "tested 6"
 
 
 def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
@@ -44,15 +53,30 @@ def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
     ]
 
 
-def kept_verdict(store: Store, key: Sequence[str], test: Callable[[], Verdict]) -> Verdict:
-    """Return the verdict that is kept under a key, or the one of a test, which is kept then."""
-    kept = store.findings(key)
-    if kept is not None:
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-            return Verdict.of_json(kept)
-    verdict = test()
-    store.keep_findings(key, verdict.as_json())
-    return verdict
+def remembered(
+    store: Store, key: Sequence[str], codec: Codec[_Found], find: Callable[[], _Found]
+) -> _Found:
+    """Return what is kept under a key, or what `find` finds out, which is kept then."""
+    found = kept(store, key, codec)
+    if found is None:
+        found = find()
+        keep(store, key, codec, found)
+    return found
+
+
+def kept(store: Store, key: Sequence[str], codec: Codec[_Found]) -> _Found | None:
+    """Return what is kept under a key; None if nothing, or what cannot be read."""
+    document = store.findings(key)
+    try:
+        return None if document is None else codec.decode(json.dumps(document).encode())
+    except ProtocolError as error:
+        log.warning("findings of an earlier start are not used: %s", error)
+        return None
+
+
+def keep(store: Store, key: Sequence[str], codec: Codec[_Found], found: _Found) -> None:
+    """Keep what was found out under a key, as JSON."""
+    store.keep_findings(key, json.loads(codec.encode(found)))
 
 
 def release_of(library: str) -> str:

@@ -7,8 +7,8 @@ number; one that says what to ignore with 1: which it is a name does not say, so
 
 from __future__ import annotations
 
+import functools
 import itertools
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,20 +18,19 @@ import numpy as np
 from ge_backend.errors import GeError, GraphFailed, InvalidRequest
 from ge_backend.executor.protocol.arena import aligned
 from ge_backend.model.layout.layout import InputLayout, Layout
-from ge_backend.serving.assumptions.comparison import apart, run_staged
+from ge_backend.serving.assumptions.checks import by_difference, differences
+from ge_backend.serving.assumptions.comparison import Difference, apart, run_staged, worst_of
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.samples import Sample, rows_of, with_samples
+from ge_backend.serving.assumptions.samples import Sample, rows_of
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.batching.plan import RowSpan, SubBatch
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.serving.batching.split import split
 from ge_backend.serving.batching.stage import stage, sub_batch_shapes
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
+from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.tensors import Array, Shape, float32_to_bf16
 
 __all__ = ["MEANINGS", "Meaning", "padding_verdict"]
-
-log = logging.getLogger(__name__)
 
 # How much longer the long row is.
 LONGER = 2
@@ -84,11 +83,13 @@ def padding_verdict(
         meant = _with(layout, meanings)
         worst, text = pad.changes(meant, meanings, layout.axes)
         if not text:
-            return pad.verdict(f"{worst:.1g}", HOLDS, _told(layout, meant)), meant, ()
+            told = _told(layout, meant)
+            return by_difference("padding", HOW, samples, (worst, ""), UNPADDED, told), meant, ()
         said = said or text
     usual = next(_meanings(layout, given))
     wrong = tuple(axis for axis in layout.axes if pad.changes(layout, usual, (axis,))[1])
-    return pad.verdict(said, FAILS, UNPADDED), layout, wrong or layout.axes
+    verdict = by_difference("padding", HOW, samples, (math.inf, said), UNPADDED)
+    return verdict, layout, wrong or layout.axes
 
 
 def _told(before: Layout, after: Layout) -> str:
@@ -164,27 +165,12 @@ class _Padding:
         self._tolerance = tolerance
         self._samples = samples
 
-    def verdict(self, figure: str, verdict: str, consequence: str) -> Verdict:
-        """Return what was found out, with how."""
-        return Verdict(
-            assumption="padding",
-            tested=with_samples(HOW, self._samples),
-            figure=figure,
-            verdict=verdict,
-            consequence=consequence,
-        )
-
-    def changes(self, layout: Layout, meanings: Meanings, axes: Sequence[str]) -> tuple[float, str]:
-        """Return how much padding these axes changes answers, and a text, "" where it does not."""
-        worst, said = self._made_up(layout, meanings, axes)
-        for one in () if said else self._sampled(layout):
-            try:
-                off, text = self._padded(layout, one, axes)
-            except (InvalidRequest, Untestable) as error:
-                log.warning("a sample is not padded: %s", error)
-                continue
-            worst, said = max(worst, off), said or text
-        return worst, said
+    def changes(self, layout: Layout, meanings: Meanings, axes: Sequence[str]) -> Difference:
+        """Return how much padding these axes changes answers."""
+        found = self._made_up(layout, meanings, axes)
+        padded = functools.partial(self._padded, layout, axes)
+        of_samples = differences(self._sampled(layout), padded, "a sample is not padded")
+        return found if found[1] else worst_of((found, *of_samples))
 
     def _sampled(self, layout: Layout) -> Iterator[dict[str, Array]]:
         """Yield what clients send of each row of the samples."""
@@ -195,9 +181,7 @@ class _Padding:
             for row in range(sample.sizes[self._lengths.batch] if places else 1):
                 yield rows_of(given, places, [row])
 
-    def _padded(
-        self, layout: Layout, sent: Mapping[str, Array], axes: Sequence[str]
-    ) -> tuple[float, str]:
+    def _padded(self, layout: Layout, axes: Sequence[str], sent: Mapping[str, Array]) -> Difference:
         """Return how much padding these axes changes the answer to one row."""
         request = check_request(0, _with_common(sent, layout), layout)
         sizes = tuple(
@@ -216,9 +200,7 @@ class _Padding:
             return math.inf, f"a padded sample does not run: {error}"
         return apart(alone, padded, layout.outputs, self._tolerance)
 
-    def _made_up(
-        self, layout: Layout, meanings: Meanings, axes: Sequence[str]
-    ) -> tuple[float, str]:
+    def _made_up(self, layout: Layout, meanings: Meanings, axes: Sequence[str]) -> Difference:
         sizes = self._lengths.sizes(1)
         longer = {axis: LONGER * sizes[axis] for axis in axes if axis not in layout.sizes}
         try:
@@ -241,11 +223,10 @@ class _Padding:
             ]
         except GraphFailed as error:
             return math.inf, f"a padded row does not run: {error}"
-        worst, said = 0.0, ""
-        for one, other in zip(alone, padded, strict=True):
-            off, text = apart(one, other, layout.outputs, self._tolerance)
-            worst, said = max(worst, off), said or text
-        return worst, said
+        return worst_of(
+            apart(one, other, layout.outputs, self._tolerance)
+            for one, other in zip(alone, padded, strict=True)
+        )
 
     def _request(
         self, layout: Layout, meanings: Meanings, sizes: Mapping[str, int], factor: float

@@ -7,7 +7,6 @@ are compared by. Where a row's direction is another one, the model is served in 
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,12 +18,13 @@ from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.engine import Compared, Reference, compared
-from ge_backend.serving.assumptions.kept import kept_key, kept_verdict, release_of
-from ge_backend.serving.assumptions.served import Served
+from ge_backend.serving.assumptions.kept import kept_key, release_of
+from ge_backend.serving.assumptions.lengths import Lengths
+from ge_backend.serving.assumptions.served import Served, with_verdict
 from ge_backend.serving.assumptions.trial import Untestable
 from ge_backend.serving.warmup.measure import processor
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
 from ge_backend.tensors import Array, TensorSpec, bf16_to_float32
 
 __all__ = [
@@ -35,8 +35,6 @@ __all__ = [
     "lower_precision",
     "with_precision_verdict",
 ]
-
-log = logging.getLogger(__name__)
 
 # What a model is served in whose answers in a precision are too far from those of its file.
 NEXT: Mapping[str, str] = {"int8": "bf16"}
@@ -66,17 +64,18 @@ def with_precision_verdict(
     """
     if config.precision not in NEXT or session.engine != "openvino":
         return judged
-    lengths, release = judged.findings.lengths, release_of(session.engine)
-    more = (judged.layout, lengths, release, processor(), MIN_COSINE)
-    key = kept_key(config, session, "precision", *more)
 
-    def test() -> Verdict:
-        verdict = _tested(config, session, judged, reference)
-        (log.info if verdict.holds else log.warning)("%s", verdict.line())
-        return verdict
+    def test(lengths: Lengths) -> Verdict:
+        try:
+            full = reference(session.engine, "origin")
+        except GeError as error:
+            raise Untestable(f"it does not open in full: {error}") from error
+        with contextlib.closing(full):
+            return _verdict(config, compared(config, session, judged, lengths), full)
 
-    verdict = kept_verdict(store, key, test)
-    return replace(judged, verdicts=(*judged.verdicts, verdict))
+    more = (judged.layout, judged.findings.lengths, release_of(session.engine), processor())
+    key = kept_key(config, session, "precision", *more, MIN_COSINE)
+    return with_verdict(judged, "precision", config, store, key, test)
 
 
 def lower_precision(config: ModelConfig, judged: Served) -> ModelConfig | None:
@@ -102,29 +101,6 @@ def cosine(expected: Array, found: Array) -> float:
         cosines = np.einsum("rw,rw->r", one, other) / (lengths[0] * lengths[1])
     cosines[(lengths[0] == 0) & (lengths[1] == 0)] = 1
     return float(np.nan_to_num(cosines, nan=-1.0).min(initial=1.0))
-
-
-def _tested(
-    config: ModelConfig,
-    session: Session,
-    judged: Served,
-    reference: Reference,
-) -> Verdict:
-    lengths = judged.findings.lengths
-    verdict = Verdict(assumption="precision", tested="", figure="", verdict=NOT_TESTED)
-    if "precision" in config.assume:
-        return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
-    if lengths is None:
-        return replace(verdict, tested=next((v.tested for v in judged.verdicts), ""))
-    try:
-        full = reference(session.engine, "origin")
-    except GeError as error:
-        return replace(verdict, tested=f"it does not open in full: {error}")
-    with contextlib.closing(full):
-        try:
-            return _verdict(config, compared(config, session, judged, lengths), full)
-        except Untestable as error:
-            return replace(verdict, tested=str(error))
 
 
 def _verdict(config: ModelConfig, comparison: Compared, full: Session) -> Verdict:

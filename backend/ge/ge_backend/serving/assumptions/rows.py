@@ -6,23 +6,21 @@ normalisation in training mode: their rows belong together.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.serving.assumptions.comparison import apart
+from ge_backend.serving.assumptions.checks import by_difference, differences
+from ge_backend.serving.assumptions.comparison import Difference, apart, worst_of
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.samples import Sample, joined, rows_of, with_samples
+from ge_backend.serving.assumptions.samples import Sample, joined, rows_of
 from ge_backend.serving.assumptions.trial import Trial, Untestable
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
+from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.tensors import Array, TensorSpec
 
 __all__ = ["rows_verdict", "states_verdict"]
-
-log = logging.getLogger(__name__)
 
 ROWS = 3
 # What real numbers are multiplied by: what large ones saturate, small ones show.
@@ -92,24 +90,11 @@ class _Rows:
 
     def verdict(self, name: str, how: str, samples: Sequence[Sample]) -> Verdict:
         """Return the verdict, by made-up values and by samples."""
-        worst, said = 0.0, ""
-        for values in self._made_up():
-            off, text = self._differs(values)
-            worst, said = max(worst, off), said or text
-        for values in () if said else self._beside(samples):
-            try:
-                off, text = self._differs(values)
-            except Untestable as error:
-                log.warning("rows of a sample are not compared: %s", error)
-                continue
-            worst, said = max(worst, off), said or text
-        return Verdict(
-            assumption=name,
-            tested=with_samples(how, samples),
-            figure=said or f"{worst:.1g}",
-            verdict=FAILS if said else HOLDS,
-            consequence=ALONE if said else "",
-        )
+        found = worst_of(map(self._differs, self._made_up()))
+        unfit = "rows of a sample are not compared"
+        of_samples = differences(self._beside(samples), self._differs, unfit)
+        found = found if found[1] else worst_of((found, *of_samples))
+        return by_difference(name, how, samples, found, ALONE)
 
     def _made_up(self) -> Iterator[dict[str, Array]]:
         shapes = self._lengths.shapes(self._lengths.sizes(ROWS))
@@ -132,7 +117,7 @@ class _Rows:
                 for name, array in sample.inputs.items()
             }
 
-    def _differs(self, values: Mapping[str, Array]) -> tuple[float, str]:
+    def _differs(self, values: Mapping[str, Array]) -> Difference:
         """Return how much rows differ beside each other, and a text, "" where they do not.
 
         A row that runs beside others and is refused alone differs, however much; of a graph that
@@ -144,7 +129,7 @@ class _Rows:
         together = self._stepped(values)
         if together is None:
             raise Untestable(f"the graph does not run with {ROWS} rows")
-        off, text = 0.0, ""
+        found: list[Difference] = []
         least = self._lengths.least.get(self._lengths.batch, 1)
         for row in range(ROWS):
             alone = self._stepped(rows_of(values, self._inputs, [row] * least))
@@ -152,8 +137,8 @@ class _Rows:
                 return math.inf, "a row that runs beside others does not run alone"
             one = rows_of(alone, self._outputs, [0])
             beside = rows_of(together, self._outputs, [row])
-            found = apart(one, beside, self._looked_at, self._tolerance)
-            off, text = max(off, found[0]), text or found[1]
+            found.append(apart(one, beside, self._looked_at, self._tolerance))
+        off, text = worst_of(found)
         if text and (same := self._stepped(values)) is not None:
             again, _ = apart(together, same, self._looked_at, self._tolerance)
             if again > self._tolerance and off < AGAIN * again:

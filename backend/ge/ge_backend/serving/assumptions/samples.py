@@ -22,7 +22,7 @@ from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.trial import MAX_BYTES, Trial
 from ge_backend.tensors import Array, TensorSpec, agree
 
-__all__ = ["Sample", "joined", "rows_of", "sample_files", "samples_of", "with_samples"]
+__all__ = ["Sample", "joined", "rows_of", "sample_files", "samples_of"]
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +65,6 @@ def samples_of(config: ModelConfig, trial: Trial, lengths: Lengths) -> tuple[Sam
     if found:
         trial.extend()
     return tuple(found)
-
-
-def with_samples(how: str, samples: Sequence[Sample]) -> str:
-    """Return how something was tested, with the samples that were used."""
-    more = f", also with {len(samples)} sample{'s' if len(samples) > 1 else ''} of the model"
-    return how + (more if samples else "")
 
 
 def joined(samples: Sequence[Sample], lengths: Lengths) -> list[Sample]:

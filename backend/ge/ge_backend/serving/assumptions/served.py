@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from ge_backend.errors import ConfigError, GeError
+from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.protocol.codec import Codec
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.written import says_ragged
 from ge_backend.model.layout.layout import InputLayout, Layout, build_layout
+from ge_backend.serving.assumptions.checks import checked
 from ge_backend.serving.assumptions.comparison import quantises
 from ge_backend.serving.assumptions.findings import Findings, found, trial_of
-from ge_backend.serving.assumptions.kept import kept_key
+from ge_backend.serving.assumptions.kept import VERDICT, keep, kept, kept_key, remembered
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.padding import padding_verdict
 from ge_backend.serving.assumptions.rows import rows_verdict, states_verdict
 from ge_backend.serving.assumptions.samples import samples_of
 from ge_backend.serving.assumptions.trial import Untestable
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.warmup.verdict import NOT_TESTED, TAKEN, Verdict
+from ge_backend.serving.warmup.verdict import Verdict
 
-__all__ = ["Served", "check_declared", "keep_left_out", "served"]
+__all__ = ["Served", "check_declared", "keep_left_out", "served", "with_verdict"]
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,9 @@ class _Judged:
     masks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
+JUDGED = Codec((_Judged,))
+
+
 def served(
     config: ModelConfig, session: Session, store: Store, findings: Findings | None = None
 ) -> Served:
@@ -89,10 +93,12 @@ def served(
     known = replace(known, verdicts=(*known.verdicts, *unwanted))
     if not wanted:
         return Served(layout=layout, verdicts=known.verdicts, findings=known)
+    find = functools.partial(_judged, config, session, known, layout)
     if known.lengths is None:
-        judged = _judged(config, session, known, layout)
+        judged = find()
     else:
-        judged = _remembered(config, session, store, known, layout)
+        key = kept_key(config, session, "served", layout, sorted(config.pad), known.lengths)
+        judged = remembered(store, key, JUDGED, find)
     for verdict in judged.verdicts:
         if not verdict.holds:
             log.warning("%s", verdict.line())
@@ -107,6 +113,34 @@ def served(
         verdicts=(*known.verdicts, *judged.verdicts),
         findings=known,
     )
+
+
+def with_verdict(
+    judged: Served,
+    name: str,
+    config: ModelConfig,
+    store: Store,
+    key: Sequence[str],
+    test: Callable[[Lengths], Verdict],
+) -> Served:
+    """Return what was found out, with the verdict of one more test, or the one that is kept.
+
+    Args:
+        judged: what was found out before.
+        name: of the assumption.
+        config: complete.
+        store: keeps the verdict.
+        key: under which it is kept.
+        test: as for `checked`.
+    """
+
+    def find() -> Verdict:
+        verdict = checked(name, config, judged.findings, test)
+        (log.info if verdict.holds else log.warning)("%s", verdict.line())
+        return verdict
+
+    verdict = remembered(store, key, VERDICT, find)
+    return replace(judged, verdicts=(*judged.verdicts, verdict))
 
 
 def check_declared(config: ModelConfig, judged: Served) -> None:
@@ -131,7 +165,7 @@ def keep_left_out(config: ModelConfig, session: Session, store: Store, judged: S
         if not verdict.holds and verdict.assumption in (*JOINED, "padding"):
             then = UNBATCHED if verdict.assumption in JOINED else verdict.consequence
             key = kept_key(config, session, LEFT_OUT, verdict.assumption)
-            store.keep_findings(key, replace(verdict, consequence=then).as_json())
+            keep(store, key, VERDICT, replace(verdict, consequence=then))
 
 
 def _left_out(
@@ -140,10 +174,7 @@ def _left_out(
     """Return why serving rests on less than it might, where that was found out."""
     unasked = {"padding", *(() if config.max_batch_size else JOINED)} - {*wanted} - config.assume
     keys = [kept_key(config, session, LEFT_OUT, name) for name in sorted(unasked)]
-    found = [store.findings(key) for key in keys]
-    with contextlib.suppress(AttributeError, TypeError):
-        return [Verdict.of_json(kept) for kept in found if kept is not None]
-    return []
+    return [found for key in keys if (found := kept(store, key, VERDICT)) is not None]
 
 
 def _declared_ragged(file: Path) -> bool:
@@ -186,38 +217,17 @@ def _wanted(config: ModelConfig, layout: Layout) -> list[str]:
     return [name for name, so in asked.items() if so]
 
 
-def _remembered(
-    config: ModelConfig, session: Session, store: Store, known: Findings, layout: Layout
-) -> _Judged:
-    key = kept_key(config, session, "served", layout, sorted(config.pad), known.lengths)
-    kept = store.findings(key)
-    if kept is not None:
-        try:
-            return _of_json(kept)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            log.warning("findings of an earlier start are not used: %r", error)
-    judged = _judged(config, session, known, layout)
-    store.keep_findings(key, _as_json(judged))
-    return judged
-
-
 def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layout) -> _Judged:
     trial = trial_of(config, session, known.signature, known.bounds)
     tolerance = _tolerance(config, session, layout)
     samples = () if known.lengths is None else samples_of(config, trial, known.lengths)
-    judged = _Judged(verdicts=())
+    meant, unpadded = layout, tuple[str, ...]()
 
     def padding(lengths: Lengths) -> Verdict:
-        nonlocal judged
+        nonlocal meant, unpadded
         verdict, meant, unpadded = padding_verdict(
             trial, lengths, layout, config.pad, tolerance, samples
         )
-        masks = {
-            new.name: (new.fill, new.real)
-            for old, new in zip(layout.inputs, meant.inputs, strict=True)
-            if old != new
-        }
-        judged = replace(judged, unpadded=unpadded, masks=masks)
         return verdict
 
     def rows(lengths: Lengths) -> Verdict:
@@ -231,30 +241,22 @@ def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layo
 
     tests: Mapping[str, Callable[[Lengths], Verdict]]
     tests = {"rows": rows, "states": states, "padding": padding}
-    for name in _wanted(config, layout):
-        verdict = _tested(name, tests[name], config, known)
-        judged = replace(judged, verdicts=(*judged.verdicts, verdict))
-    return judged
 
+    def test(name: str, lengths: Lengths) -> Verdict:
+        if config.max_batch_size and not lengths.batch:
+            raise Untestable("inputs do not begin with rows")
+        return tests[name](lengths)
 
-def _tested(
-    name: str,
-    test: Callable[[Lengths], Verdict],
-    config: ModelConfig,
-    known: Findings,
-) -> Verdict:
-    lengths = known.lengths
-    verdict = Verdict(assumption=name, tested="", figure="", verdict=NOT_TESTED)
-    if name in config.assume:
-        return replace(verdict, verdict=TAKEN, tested="the parameter 'assume' names it")
-    if lengths is None:
-        return replace(verdict, tested=known.verdicts[0].tested if known.verdicts else "")
-    if config.max_batch_size and not lengths.batch:
-        return replace(verdict, tested="inputs do not begin with rows")
-    try:
-        return test(lengths)
-    except (GeError, Untestable) as error:
-        return replace(verdict, tested=str(error))
+    verdicts = [
+        checked(name, config, known, functools.partial(test, name))
+        for name in _wanted(config, layout)
+    ]
+    changed = [new for old, new in zip(layout.inputs, meant.inputs, strict=True) if old != new]
+    return _Judged(
+        verdicts=tuple(verdicts),
+        unpadded=unpadded,
+        masks={item.name: (item.fill, item.real) for item in changed},
+    )
 
 
 def _tolerance(config: ModelConfig, session: Session, layout: Layout) -> float:
@@ -264,20 +266,3 @@ def _tolerance(config: ModelConfig, session: Session, layout: Layout) -> float:
     half = any(output.dtype.name in ("FP16", "BF16") for output in layout.outputs)
     exact = config.precision == "fp32" or (config.precision == "origin" and path.suffix in FILES)
     return EXACT if exact and not half else HALF
-
-
-def _as_json(judged: _Judged) -> dict[str, object]:
-    return {
-        "verdicts": [verdict.as_json() for verdict in judged.verdicts],
-        "unpadded": list(judged.unpadded),
-        "masks": {name: list(values) for name, values in judged.masks.items()},
-    }
-
-
-def _of_json(document: Any) -> _Judged:
-    masks = {str(name): (float(a), float(b)) for name, (a, b) in document["masks"].items()}
-    return _Judged(
-        verdicts=tuple(map(Verdict.of_json, document["verdicts"])),
-        unpadded=tuple(map(str, document["unpadded"])),
-        masks=masks,
-    )

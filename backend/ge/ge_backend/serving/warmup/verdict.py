@@ -1,9 +1,8 @@
-"""What was found out about one assumption: a frozen value, as a line of a table and as JSON."""
+"""What was found out about one assumption: a frozen value, and as a line of a table."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 __all__ = ["COLUMNS", "FAILS", "HOLDS", "NOT_TESTED", "TAKEN", "Verdict"]
 
@@ -49,12 +48,3 @@ class Verdict:
         """It as a row of a table, under `COLUMNS`."""
         then = f": {self.consequence}" if self.consequence else ""
         return (self.assumption, self.tested, self.figure or "-", f"{self.verdict}{then}")
-
-    def as_json(self) -> dict[str, str]:
-        """Return it as JSON has it; `of_json` is the inverse."""
-        return asdict(self)
-
-    @classmethod
-    def of_json(cls, document: Any) -> Verdict:
-        """Return what `as_json` was made of."""
-        return cls(**{str(key): str(value) for key, value in document.items()})
