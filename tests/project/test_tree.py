@@ -12,7 +12,6 @@ IDS = [shown(path) for path in MODULES]
 ELSEWHERE = {
     "serving/assumptions/completion.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/findings.py": "tests/backend/serving/assumptions/test_served.py",
-    "serving/assumptions/kept.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/lengths.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/made_up.py": "tests/backend/serving/assumptions/test_comparison.py",
     "serving/assumptions/output_sizes.py": "tests/backend/serving/assumptions/test_served.py",
