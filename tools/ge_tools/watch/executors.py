@@ -18,6 +18,7 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.host_processes import processes, words_of
 from ge_backend.executor.process.inline_address import InlineAddress
 from ge_backend.executor.protocol.messages import History, LookBack, PastRun
+from ge_tools.tritonserver.addresses import addresses_here
 
 __all__ = ["DeviceRuns", "ExecutorProcess", "RunWatch", "find_executors"]
 
@@ -61,7 +62,7 @@ def find_executors(url: str) -> list[ExecutorProcess]:
     None for a server on another machine or in another container: its processes are not seen here.
     """
     parts = urlsplit(url)
-    if not parts.hostname or not parts.port or not _is_here(parts.hostname):
+    if not parts.hostname or not parts.port or not addresses_here(parts.hostname):
         return []
     sockets = set(_listening(parts.port))
     owned = [found for found in _running() if sockets & _sockets_of(found.owner_pid)]
@@ -202,14 +203,3 @@ def _sockets_of(pid: int) -> set[str]:
         except OSError:
             continue  # closed meanwhile
     return found
-
-
-def _is_here(host: str) -> bool:
-    """Whether a name or address is this machine's: only then it can be bound."""
-    try:
-        family, kind, number, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, number) as sock:
-            sock.bind(address)
-    except OSError:
-        return False
-    return True
