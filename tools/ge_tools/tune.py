@@ -10,11 +10,10 @@ from pathlib import Path
 
 from ge_backend.errors import ConfigError
 from ge_backend.serving.learning.boundaries import SizeCost
-from ge_backend.serving.learning.tuning import Proposal, mean_of, propose, size_cost, up_to
+from ge_backend.serving.learning.tuning import Proposal, propose, row_costs, up_to
 from ge_backend.serving.offline import look_into
 from ge_backend.serving.warmup.measure import kept_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
-from ge_backend.shapes.buckets.axis import ROWS
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 from ge_backend.shapes.traffic.trace_file import read_trace
 from ge_tools.model.applied import apply_settings
@@ -282,8 +281,4 @@ def _costs_by_axis(
     costs = kept_costs(model)
     if not costs:
         return None
-    most = max(model.config.max_batch_size, 1)
-    rows = min(mean_of(traffic[ROWS]), most) if ROWS in traffic else most
-    axes = model.layout.axes
-    sizes = [mean_of(traffic[axis]) for axis in axes]
-    return {axis: size_cost(costs, place, rows, sizes) for place, axis in enumerate(axes)}
+    return row_costs(costs, traffic, model.layout.axes, max(model.config.max_batch_size, 1))

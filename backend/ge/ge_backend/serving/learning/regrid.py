@@ -12,8 +12,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
 from ge_backend.errors import ConfigError
-from ge_backend.serving.learning.boundaries import SizeCost, best_boundaries, expect
-from ge_backend.serving.learning.tuning import MIN_SAVING, mean_of, size_cost, up_to
+from ge_backend.serving.learning.boundaries import best_boundaries, expect
+from ge_backend.serving.learning.tuning import MIN_SAVING, row_costs, up_to
 from ge_backend.shapes.buckets.axis import ROWS
 from ge_backend.shapes.buckets.grid import Bucket, covers, listed_grid
 from ge_backend.shapes.buckets.prune import prune
@@ -84,11 +84,12 @@ def relearned(
     """
     rows, *columns = _columns(costs)
     best, gains = [rows], False
-    for place, (name, values) in enumerate(zip(axes, columns, strict=True)):
+    prices = row_costs(costs, traffic, axes, rows[-1])
+    for name, values in zip(axes, columns, strict=True):
         seen = up_to(traffic[name], values[-1])
         if seen.total < MIN_ROWS:
             return []
-        price = _row_cost(costs, place, traffic, axes)
+        price = prices[name]
         fresh = best_boundaries(seen, len(values), price, maximum=values[-1])
         before = expect(seen, values, price).cost
         pays = expect(seen, fresh, price).cost <= before * (1.0 - MIN_SAVING)
@@ -106,17 +107,6 @@ def relearned(
 def _columns(buckets: Collection[Bucket]) -> list[list[int]]:
     """Return what values the buckets have in each place, ascending."""
     return [sorted(set(values)) for values in zip(*buckets, strict=True)]
-
-
-def _row_cost(
-    costs: Mapping[Bucket, float],
-    place: int,
-    traffic: Mapping[str, SizeHistogram],
-    axes: Sequence[str],
-) -> SizeCost:
-    """Return what one row costs by its size on one axis, all else as it is on average."""
-    rows = min(mean_of(traffic[ROWS]), max(bucket[0] for bucket in costs))
-    return size_cost(costs, place, rows, [mean_of(traffic[name]) for name in axes])
 
 
 def _next_size(size: int, values: Sequence[int], graph_limit: int | None, name: str) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ge_backend.serving.learning.boundaries import Expectation, SizeCost, best_boundaries, expect
+from ge_backend.shapes.buckets.axis import ROWS
 from ge_backend.shapes.buckets.costs import DynamicCosts
 from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.shapes.traffic.histogram import SizeHistogram
@@ -22,6 +23,7 @@ __all__ = [
     "at_least",
     "mean_of",
     "propose",
+    "row_costs",
     "size_cost",
     "up_to",
 ]
@@ -105,6 +107,25 @@ def propose(
         beyond=expect(traffic, now, cost).uncovered,
         unpadded=expect(traffic, [size for size, _ in traffic.points()], cost),
     )
+
+
+def row_costs(
+    costs: Mapping[Bucket, float],
+    traffic: Mapping[str, SizeHistogram],
+    axes: Sequence[str],
+    most_rows: int,
+) -> dict[str, SizeCost]:
+    """Return by axis what one row costs by its size there, all else as it is on average.
+
+    Args:
+        costs: of a run by bucket; at least one.
+        traffic: sizes by axis; without rows runs have as many as they may.
+        axes: the names of the ragged axes.
+        most_rows: of a run.
+    """
+    rows = min(mean_of(traffic[ROWS]), most_rows) if ROWS in traffic else most_rows
+    sizes = [mean_of(traffic[axis]) for axis in axes]
+    return {axis: size_cost(costs, place, rows, sizes) for place, axis in enumerate(axes)}
 
 
 def size_cost(
