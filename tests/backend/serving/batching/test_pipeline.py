@@ -34,7 +34,6 @@ from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.batching.request import check_request
 from ge_backend.serving.fleet.fleet import FinishedRun, Fleet
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
-from ge_backend.shapes.buckets.bucketed import BucketedCosts
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import DynamicCosts, StaticCosts
 from ge_backend.shapes.traffic.traffic import REQUEST_ROWS, Traffic
@@ -813,7 +812,7 @@ def test_a_concatenating_model_runs_its_batch_as_it_came(open_concatenating):
 def test_what_runs_alone_of_a_concatenating_model_gets_no_further_rows(open_concatenating):
     """A bucket has some; concatenated, they would have no elements."""
     table = {(1,): 1.0, (4,): 2.0}
-    costs = BucketedCosts(StaticCosts(table), DynamicCosts(table, 8))
+    costs = StaticCosts(table, DynamicCosts(table, 8))
     bad = {"on": "run", "do": "fail", "value": POISON}
     pipeline = open_concatenating(costs, faults=[bad])
     batch = [[[5], [6], [7]], [[POISON]], [[2], [4]]]

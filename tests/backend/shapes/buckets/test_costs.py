@@ -269,3 +269,36 @@ def test_the_bound_holds_for_a_day_of_unequal_traffic():
     shapes = KnownShapes()
     ran = {shapes.shape((rows, size)) for size in range(512, 0, -1) for rows in range(16, 0, -1)}
     assert len(ran) == MAX_SHAPES
+
+
+@pytest.fixture
+def mixed():
+    table = {(1, 16): 10.0, (4, 16): 20.0, (1, 64): 40.0}
+    return StaticCosts(table, DynamicCosts(table, 8))
+
+
+def test_rows_go_to_the_cheapest_bucket_that_covers_them(mixed):
+    """As with static shapes."""
+    assert (mixed.bucket(1, (5,)), mixed.cost(1, (5,))) == ((1, 16), 10.0)
+    assert (mixed.bucket(3, (5,)), mixed.cost(3, (5,))) == ((4, 16), 20.0)
+    assert mixed.by_step((5,)) == [(1, 10.0), (4, 20.0)]
+    assert mixed.covers((64,))
+    assert (mixed.steps, mixed.limits) == ((1, 4), (64,))
+
+
+def test_what_no_bucket_covers_runs_in_its_own_shape(mixed):
+    """At what is extrapolated for it, so that it can be planned."""
+    assert not mixed.covers((100,))
+    assert mixed.bucket(2, (100,)) == (2, 100)
+    assert 40.0 < mixed.cost(1, (100,)) < 1000
+    assert mixed.by_step((100,))[0][1] == mixed.cost(1, (100,))
+    assert mixed.bucket(4, (60,)) == (4, 60)
+    assert mixed.cost(4, (60,)) < 1000
+
+
+def test_labels_are_no_more_than_the_measured_points(mixed):
+    """A bucket's own, and the point at or above any other shape."""
+    assert mixed.label((4, 16)) == "4x16"
+    assert mixed.label((2, 100)) == "4x64"
+    mixed.observe((1, 16), 99.0)
+    assert mixed.cost(1, (5,)) == 10.0

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import math
 import platform
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from ge_backend.model.files.model_file import model_files
 from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.warmup import first_cost, warm_up
-from ge_backend.shapes.buckets.bucketed import BucketedCosts
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import (
     CostModel,
@@ -118,15 +117,8 @@ def measured_costs(
     if kept:
         found = len(entries) - len(missing)
         log.info("costs of %d buckets are kept from an earlier start", found)
-    measured = warm_up(
-        session,
-        layout,
-        entries if _prepared(session) else [*missing, *_rerun(session, entries, kept)],
-        REPEATS,
-        known=kept.keys() if config.warmup else entries,
-        stopped=stopped,
-    )
-    _prepare_others(others, layout, entries, stopped)
+    chosen = entries if _prepared(session) else [*missing, *_rerun(session, entries, kept)]
+    measured = _warmed(model, others, chosen, kept.keys(), stopped)
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
         model.store.keep_costs(key, costs)
@@ -150,18 +142,11 @@ def added_costs(
         GraphFailed: some could not be prepared.
         ModelError: as above, where shapes are static.
     """
-    config, layout, session, buckets = model.config, model.layout, model.session, model.grid.entries
+    session, buckets = model.session, model.grid.entries
     fresh = [bucket for bucket in buckets if bucket not in known]
-    to_measure = fresh if config.warmup else []
-    measured = warm_up(
-        session,
-        layout,
-        buckets if _prepared(session) else to_measure,
-        REPEATS,
-        known=known.keys() if config.warmup else buckets,
-        stopped=stopped,
-    )
-    _prepare_others(others, layout, buckets, stopped)
+    to_measure = fresh if model.config.warmup else []
+    chosen = buckets if _prepared(session) else to_measure
+    measured = _warmed(model, others, chosen, known.keys(), stopped)
     if stopped():
         raise Cancelled("the model is unloaded before its new buckets are prepared")
     if len(measured) < len(to_measure):
@@ -191,7 +176,7 @@ def cost_model(
         most = max(config.max_batch_size, 1)
         most_elements = 0 if packed or config.concatenate else config.max_elements
         free = DynamicCosts(table, most, most_elements, seen)
-        return BucketedCosts(StaticCosts(table), free) if bucketed else free
+        return StaticCosts(table, free) if bucketed else free
 
     measured = config.warmup and not config.concatenate
     return CorrectedCosts(costs, make) if measured else make(costs)
@@ -221,24 +206,30 @@ def cost_key(model: ShapedModel) -> list[str]:
     ]
 
 
-def _prepare_others(
-    sessions: Sequence[Session],
-    layout: Layout,
-    buckets: Sequence[Bucket],
+def _warmed(
+    model: ShapedModel,
+    others: Sequence[Session],
+    chosen: Sequence[Bucket],
+    known: Collection[Bucket],
     stopped: Callable[[], bool],
-) -> None:
-    """Prepare on the further devices, side by side, what was measured on the first.
+) -> dict[Bucket, float]:
+    """Return the costs of these buckets but for the known ones, which are prepared alone.
 
-    Where any shape runs, a few runs wake the engine up, and that is all.
+    Where nothing is measured all are. Then all buckets of the model are prepared on its further
+    devices, side by side; where any shape runs, a few runs wake the engine up, and that is all.
     """
+    layout, buckets = model.layout, model.grid.entries
+    known = known if model.config.warmup else buckets
+    measured = warm_up(model.session, layout, chosen, REPEATS, known=known, stopped=stopped)
 
     def prepare(session: Session) -> None:
-        chosen = buckets if _prepared(session) else _rerun(session, buckets, buckets)
-        warm_up(session, layout, chosen, 0, known=buckets, stopped=stopped)
+        own = buckets if _prepared(session) else _rerun(session, buckets, buckets)
+        warm_up(session, layout, own, 0, known=buckets, stopped=stopped)
 
-    if sessions:
-        with ThreadPoolExecutor(len(sessions)) as threads:
-            list(threads.map(prepare, sessions))  # raises what any of them raised
+    if others:
+        with ThreadPoolExecutor(len(others)) as threads:
+            list(threads.map(prepare, others))  # raises what any of them raised
+    return measured
 
 
 def _prepared(session: Session) -> bool:

@@ -1,9 +1,9 @@
 """What a run costs: the table that warm-up measured, and what it says about other shapes.
 
 Costs are nanoseconds of one run. The planner sees a `CostModel`: the row counts worth trying and,
-for given sizes, the cost of running that many rows. Two kinds: an engine with static shapes pays
-for the cheapest prepared bucket that covers the rows; a dynamic one pays for the rows' own shape,
-interpolated between measured points. Both are pure and answer from memory.
+for given sizes, the cost of running that many rows. Two kinds: an engine that runs in prepared
+shapes pays for the cheapest bucket that covers the rows; a dynamic one pays for the rows' own
+shape, interpolated between measured points. Both are pure and answer from memory.
 """
 
 from __future__ import annotations
@@ -100,13 +100,18 @@ def bounded_costs(
 
 @dataclass(slots=True)
 class StaticCosts(CostModel):
-    """For engines that run only prepared shapes: exact for any table.
+    """For engines that run in prepared shapes: exact for any table.
 
     Source: TurboTransformers (PPoPP'21) plans with such a table; the closure over covering buckets
     makes the recurrence exact for tables that are not monotonic.
+
+    Attributes:
+        free: what rows cost that no bucket covers, in their own shape: of engines that take any,
+            each of which costs them time, and memory for ever. None where they do not run.
     """
 
     table: Mapping[Bucket, float]
+    free: CostModel | None = None
     steps: tuple[int, ...] = field(init=False)
     limits: Shape = field(init=False)
     _columns: list[list[int]] = field(init=False)
@@ -126,23 +131,30 @@ class StaticCosts(CostModel):
 
     def by_step(self, sizes: Shape) -> list[tuple[int, float]]:
         """Return per step the cost of the cheapest bucket that covers it, where one does."""
-        return self._look_up(sizes)[0]
+        own = self._look_up(sizes)[0]
+        return own if own or self.free is None else self.free.by_step(sizes)
 
     def cost(self, rows: int, sizes: Shape) -> float:
-        """Return the cost of the cheapest bucket that covers these rows; inf where none does."""
+        """Return the cost of the cheapest bucket that covers these rows; inf where none runs."""
         by_step = self._look_up(sizes)[0]
         at = bisect_left(self.steps, rows)
-        return by_step[at][1] if at < len(by_step) else math.inf
+        if at < len(by_step):
+            return by_step[at][1]
+        return math.inf if self.free is None else self.free.cost(rows, sizes)
 
     def bucket(self, rows: int, sizes: Shape) -> Bucket | None:
-        """Return the cheapest bucket that covers these rows, or None."""
+        """Return the cheapest bucket that covers these rows, else their own shape, or None."""
         buckets = self._look_up(sizes)[1]
         at = bisect_left(self.steps, rows)
-        return buckets[at] if at < len(buckets) else None
+        if at < len(buckets):
+            return buckets[at]
+        return None if self.free is None else self.free.bucket(rows, sizes)
 
     def label(self, bucket: Bucket) -> str:
-        """Return `8x64`."""
-        return label(bucket)
+        """Return `8x64`; of a shape of its own what that is called."""
+        if self.free is None or bucket in self.table:
+            return label(bucket)
+        return self.free.label(bucket)
 
     def _look_up(self, sizes: Shape) -> tuple[list[tuple[int, float]], list[Bucket]]:
         known = self._by_sizes.get(sizes)
