@@ -44,6 +44,7 @@ from ge_openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_openai.text_call import Piece, TextCall
 from ge_openai.triton import TritonConnection
 from ge_openai.vector_endpoints import VectorEndpoints
+from ge_openai.vllm_backend import check_held, error_of_vllm, vllm_calls
 
 __all__ = ["Endpoints", "make_app"]
 
@@ -90,7 +91,9 @@ class Endpoints:
 
     def __init__(self, options: FrontOptions) -> None:
         self._options = options
-        self._templates = Templates(options.repositories, options.read_tokenizer)
+        self._templates = Templates(
+            options.repositories, options.read_tokenizer, options.tokenizers
+        )
         self._incoming = Incoming(options)
         tokens = EmbeddingTokens(options.repositories, options.read_tokenizer)
         self.of_vectors = VectorEndpoints(self._incoming, tokens, lambda: self._triton)
@@ -169,7 +172,8 @@ class Endpoints:
         held = format_alone(asked.answer) if asked.answer else FREE
         sampling = _adapted({**asked.sampling, **held.sampling}, adapter)
         calls = self._calls(asked.reply, model, asked.prompts, sampling)
-        return await self._written(request, asked.reply, form, calls, held)
+        with _telling(model, held):
+            return await self._written(request, asked.reply, form, calls, held)
 
     async def chat(self, request: Request) -> Response:
         """Write the next message of a chat."""
@@ -179,20 +183,26 @@ class Endpoints:
         prompt, calling = await asyncio.to_thread(self._prompted, model, asked)
         form = ChatForm(asked.reply.top, calling.reader, several=asked.several)
         wanted = {**asked.sampling, **calling.held.sampling, **calling.sampling}
+        if not model.own:
+            check_held(calling.held)
+            del wanted["add_special_tokens"]  # it always does, see `_prompted`
         calls = self._calls(asked.reply, model, (prompt,), _adapted(wanted, adapter))
-        return await self._written(request, asked.reply, form, calls, calling.held)
+        with _telling(model, calling.held):
+            return await self._written(request, asked.reply, form, calls, calling.held)
 
-    def _prompted(self, model: str, asked: ChatBody) -> tuple[str, Calling]:
+    def _prompted(self, model: ServedModel, asked: ChatBody) -> tuple[str, Calling]:
         """Return the prompt of a chat, and how its answer may call tools; in a thread: both read.
 
         Raises:
             ApiError: the model has no template here, or it refuses the messages.
         """
-        template = self._templates.of(model)
+        template = self._templates.of(model.name)
         prompt = template.render(asked.messages, asked.tools, asked.rendering)
+        if not (model.own or asked.sampling["add_special_tokens"]):
+            prompt = prompt.removeprefix(template.begins)
         return prompt, read_calling(asked, template)
 
-    async def _writer(self, name: str) -> tuple[str, dict[str, Any]]:
+    async def _writer(self, name: str) -> tuple[ServedModel, dict[str, Any]]:
         """Return the language model that a name means, and the parameters that its adapter needs.
 
         Raises:
@@ -202,36 +212,35 @@ class Endpoints:
         model, _, adapter = name.rpartition(ADAPTER)
         if model and adapter:
             try:
-                await self._triton.model(model, Ability.TEXT)
+                return await self._triton.model(model, Ability.TEXT), {"lora_name": adapter}
             except ApiError as error:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
-            else:
-                return model, {"lora_name": adapter}
         # Else it may be the name of a model.
-        await self._triton.model(name, Ability.TEXT)
-        return name, {}
+        return await self._triton.model(name, Ability.TEXT), {}
 
     def _calls(
         self,
         reply: ReplyForm,
-        model: str,
+        model: ServedModel,
         prompts: Sequence[str | tuple[int, ...]],
         sampling: dict[str, Any],
     ) -> list[TextCall]:
-        """Return what a language model is asked, once for each prompt."""
+        """Return what a language model is asked, in the order of prompts and their samples."""
         self._incoming.check_texts(prompts, "prompt")
-        return [
+        calls = [
             TextCall(
-                model=model,
+                model=model.name,
                 prompt=prompt,
                 sampling=sampling,
                 stream=reply.stream,
                 logprobs=reply.top is not None,
                 counts=reply.usage or not reply.stream,
+                samples=reply.samples,
             )
             for prompt in prompts
         ]
+        return calls if model.own else [each for call in calls for each in vllm_calls(call)]
 
     async def _written(
         self,
@@ -247,24 +256,23 @@ class Endpoints:
             "created": int(time.time()),
             "model": reply.model,
         }
-        choices = len(calls) * reply.samples
+        samples = calls[0].samples
         writer = TextAnswerWriter(
             form,
             head,
-            choices,
+            len(calls) * samples,
             reply.samples,
             usage=reply.usage,
             running=reply.running_usage,
             held=held.param,
         )
         pieces = merged([self._triton.write(call) for call in calls])
-        with _telling(held):
-            if not reply.stream:
-                await while_connected(request, _collect(pieces, writer, reply.samples))
-                return JSONResponse(writer.whole())
-            # What fails before the first token is still a status of its own.
-            first = await while_connected(request, _first(pieces))
-        return _EventStream(_events(first, pieces, writer, reply.samples))
+        if not reply.stream:
+            await while_connected(request, _collect(pieces, writer, samples))
+            return JSONResponse(writer.whole())
+        # What fails before the first token is still a status of its own.
+        first = await while_connected(request, _first(pieces))
+        return _EventStream(_events(first, pieces, writer, samples))
 
     async def _listed(self) -> list[dict[str, Any]]:
         """Return what clients learn about each model, and each adapter of one."""
@@ -321,19 +329,19 @@ def _adapted(sampling: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def _telling(held: Held) -> Iterator[None]:
-    """Tell an error of what holds an answer by the field of the request that asked for it."""
+def _telling(model: ServedModel, held: Held) -> Iterator[None]:
+    """Tell a model's error as a client understands it, such as by the request's own field."""
     try:
         yield
     except ApiError as error:
-        raise held.told(error) from error
+        raise (held.told if model.own else error_of_vllm)(error) from error
 
 
 async def _collect(pieces: Pieces, writer: TextAnswerWriter, samples: int) -> None:
     async with contextlib.aclosing(pieces):
-        async for prompt, found in pieces:
+        async for call, found in pieces:
             for sample, piece in enumerate(found):
-                writer.take(prompt * samples + sample, piece)
+                writer.take(call * samples + sample, piece)
 
 
 async def _first(pieces: Pieces) -> tuple[int, list[Piece]] | None:
@@ -349,9 +357,9 @@ async def _events(
         item = first
         try:
             while item is not None:
-                prompt, found = item
+                call, found = item
                 for sample, piece in enumerate(found):
-                    for block in writer.events(prompt * samples + sample, piece):
+                    for block in writer.events(call * samples + sample, piece):
                         yield block
                 item = await _first(pieces)
         except ApiError as error:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -32,6 +34,7 @@ from ge_openai.contents import (
 )
 from ge_openai.folders import (
     TOKENIZER,
+    checkpoint_folder,
     find_folder,
     read_config,
     state_of,
@@ -57,6 +60,8 @@ SPECIAL = "special_tokens_map.json"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
 ASSISTANT = "assistant"  # templates leave out what it thought
 PLAIN = Rendering()
+# What reading JSON of somebody else's may raise.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 # In templates of Mistral's, which refuse ids of tool calls that are of another length.
 NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
 
@@ -125,17 +130,36 @@ class ChatTemplate:
 
     @cached_property
     def tokens(self) -> AddedTokens:
-        """Tokens that were added to the vocabulary; none where the folder does not say."""
+        """Tokens that were added to the vocabulary; none where the folder does not say.
+
+        Raises:
+            ApiError: the tokenizer's file cannot be read.
+        """
         try:
-            file = self._folder / TOKENIZER
-            read = json.loads(self._read(file)) if file.is_file() else {}
-            found = read.get("added_tokens") or ()
+            found = self._tokenizer.get("added_tokens") or ()
             return AddedTokens(
                 ids={one["content"]: one["id"] for one in found},
                 special=frozenset(one["content"] for one in found if one.get("special")),
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ApiError(f"the model's {TOKENIZER} cannot be read: {error}") from error
+        except _UNREADABLE as error:
+            raise _no_tokenizer(error) from error
+
+    @cached_property
+    def begins(self) -> str:
+        """The special tokens that the tokenizer puts before a text by itself.
+
+        Raises:
+            ApiError: as above.
+        """
+        try:
+            return _put_before(self._tokenizer.get("post_processor"))
+        except _UNREADABLE as error:
+            raise _no_tokenizer(error) from error
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        file = self._folder / TOKENIZER
+        return json.loads(self._read(file)) if file.is_file() else {}
 
     def render(
         self,
@@ -213,11 +237,20 @@ class Templates:
     """The chat templates of the models of some repositories, by their version folders as of now.
 
     For any thread.
+
+    Args:
+        named: folders of models that need not be in a repository, by name; they go before.
     """
 
-    def __init__(self, repositories: Sequence[Path], read: ReadTokenizer = as_written) -> None:
+    def __init__(
+        self,
+        repositories: Sequence[Path],
+        read: ReadTokenizer = as_written,
+        named: Mapping[str, Path] = MappingProxyType({}),
+    ) -> None:
         self._repositories = repositories
         self._read = read
+        self._named = named
         self._known: dict[str, tuple[object, ChatTemplate]] = {}
 
     def of(self, model: str) -> ChatTemplate:
@@ -234,16 +267,37 @@ class Templates:
         return known[1]
 
     def _checkpoint(self, model: str) -> Path:
+        if model in self._named:
+            return self._named[model]
         try:
             folder = find_folder(self._repositories, model)
             if folder is not None:
-                return version_folder(folder, read_config(folder))
+                return checkpoint_folder(version_folder(folder, read_config(folder)))
         except (OSError, ValueError) as error:
-            raise ApiError(f"the model's folder cannot be read: {error}") from error
+            raise ApiError(
+                f"the model's folder cannot be read: {error}; the API may be given another that "
+                f"has its tokenizer: --tokenizer {model}=FOLDER"
+            ) from error
         raise ApiError(
             f"the chat template of {model!r} is not known here, as none of the API's model "
-            "repositories has the model; use /v1/completions, or name its --model-repository"
+            "repositories has the model; use /v1/completions, or name its --model-repository or a "
+            f"folder that has its tokenizer: --tokenizer {model}=FOLDER"
         )
+
+
+def _put_before(processor: Any) -> str:
+    """Return what a `post_processor` of a tokenizer's file writes before a text."""
+    if not processor:
+        return ""
+    if processor["type"] == "Sequence":
+        return "".join(map(_put_before, processor["processors"]))
+    parts = processor["single"] if processor["type"] == "TemplateProcessing" else ()
+    before = takewhile(lambda part: "SpecialToken" in part, parts)
+    return "".join(part["SpecialToken"]["id"] for part in before)
+
+
+def _no_tokenizer(error: Exception) -> ApiError:
+    return ApiError(f"the model's {TOKENIZER} cannot be read: {error}")
 
 
 class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere

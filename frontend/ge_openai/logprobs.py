@@ -30,17 +30,19 @@ class TokenLogprob:
     top_parts: tuple[tuple[int, ...] | None, ...] = ()
 
 
-def read_logprobs(text: str | bytes, ids: Sequence[int]) -> tuple[TokenLogprob, ...]:
+def read_logprobs(text: str | bytes, ids: Sequence[int] | None = None) -> tuple[TokenLogprob, ...]:
     """Return the log-probabilities of drawn tokens.
 
     Args:
         text: a JSON list with an object per token: by token id its `logprob`, `rank` (none where
             it is not known) and `decoded_token`; or `null`.
-        ids: the drawn tokens.
+        ids: the drawn tokens; None: each object's first is. Source: vLLM, `v1/engine/logprobs.py`.
     """
+    read = json.loads(text) or ()
+    drawn = map(next, map(iter, read)) if ids is None else map(str, ids)
     return tuple(
-        _token(entries, str(number))
-        for entries, number in zip(json.loads(text) or (), ids)  # noqa: B905 - null is none
+        _token(entries, number)
+        for entries, number in zip(read, drawn)  # noqa: B905 - null is none
     )
 
 

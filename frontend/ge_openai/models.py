@@ -14,6 +14,8 @@ __all__ = ["Ability", "Array", "ServedModel", "read_model"]
 # A tensor of a model.
 Array = npt.NDArray[Any]
 
+# An input that a language model of this project has, and one of Triton's vLLM backend has not.
+_OWN = "return_warnings"
 # What the second text of a pair is called by this project's tokenizers, wherever it is declared.
 _SECOND = "text_pair"
 # The parameter of a model that says whether its scores are to go through a sigmoid.
@@ -33,6 +35,8 @@ class ServedModel:
     """A model that the API can serve.
 
     Attributes:
+        own: of a language model: it has this project's tensors beside those of Triton's vLLM
+            backend.
         rows: the most rows of one request; 0: the model has no batch dimension.
         input, output: of an embedding model: the text, BYTES [1], and the vector, FP32 [size]; of a
             ranker the query, and the score, FP32 [1].
@@ -43,6 +47,7 @@ class ServedModel:
 
     name: str
     ability: Ability
+    own: bool = False
     rows: int = 0
     input: str = ""
     pair: str = ""
@@ -61,7 +66,7 @@ def read_model(config: Mapping[str, Any]) -> ServedModel | None:
         "sampling_parameters",
         "stream",
     } <= inputs.keys() and "text_output" in outputs:
-        return ServedModel(name=name, ability=Ability.TEXT)
+        return ServedModel(name=name, ability=Ability.TEXT, own=_OWN in inputs)
     rows = int(config.get("max_batch_size", 0))
     vectors = [block for block in outputs.values() if _is(block, "TYPE_FP32", rows)]
     texts = [text for text, block in inputs.items() if _is(block, "TYPE_STRING", rows)]

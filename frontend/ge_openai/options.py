@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 __all__ = ["FrontError", "FrontOptions", "ReadTokenizer", "as_written", "read_keys"]
@@ -30,6 +30,7 @@ class FrontOptions:
         url: host:port of the server's gRPC.
         metrics: URL of the server's metrics; "" where it has none.
         repositories: where chat templates are looked for.
+        tokenizers: folders that have those of models, by name; they go before.
         host: the address to listen on.
         port: 0 takes a free one.
         keys: a client has to send one of these; none: everybody may ask.
@@ -42,6 +43,7 @@ class FrontOptions:
     url: str
     metrics: str = ""
     repositories: tuple[Path, ...] = ()
+    tokenizers: Mapping[str, Path] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 9000
     keys: tuple[str, ...] = ()

@@ -28,6 +28,8 @@ class TextCall:
         logprobs: whether they are wanted; how many is among `sampling`.
         counts: whether tokens are counted, as log-probabilities need it, too. Each output of each
             response costs its way through the server.
+        samples: how many each response has.
+        ids: the model tells which tokens were drawn.
     """
 
     model: str
@@ -36,6 +38,8 @@ class TextCall:
     stream: bool
     logprobs: bool
     counts: bool
+    samples: int = 1
+    ids: bool = True
 
     @property
     def warns(self) -> bool:
@@ -87,15 +91,15 @@ def text_inputs(call: TextCall) -> dict[str, Array]:
 
 def text_outputs(call: TextCall) -> tuple[str, ...]:
     """Return the names of the outputs that are wanted."""
-    return ("text_output", *call.outputs, *(("output_ids",) if call.logprobs else ()))
+    return ("text_output", *call.outputs, *(("output_ids",) if call.logprobs and call.ids else ()))
 
 
 def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:
     """Return what one response brings, a piece per sample; none if it is an empty last one.
 
     Args:
-        outputs: those of `text_outputs`, each with one element per sample; `output_ids` has those
-            of all samples behind each other.
+        outputs: those of `text_outputs`, each with one element per sample; `output_ids`, if the
+            model has them, are those of all samples behind each other.
     """
     if "text_output" not in outputs:
         return []
@@ -137,6 +141,8 @@ def _logprobs(
 ) -> list[tuple[TokenLogprob, ...]]:
     if "logprobs" not in outputs:
         return [()] * len(counts)
+    if "output_ids" not in outputs:
+        return [read_logprobs(text) for text in outputs["logprobs"]]
     ids = outputs["output_ids"].tolist()
     ends = np.cumsum(counts).tolist()
     return [

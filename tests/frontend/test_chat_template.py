@@ -302,3 +302,41 @@ def test_added_tokens_are_read_from_the_tokenizers_file(tmp_path):
         (tmp_path / "tokenizer.json").write_text(broken)
         with pytest.raises(ApiError, match=r"the model's tokenizer.json cannot be read"):
             _ = template(tmp_path, {"chat_template": "x"}).tokens
+
+
+BEFORE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {}}, {"SpecialToken": {"id": "</s>"}}],
+}
+
+
+@pytest.mark.parametrize(
+    ("processor", "before"),
+    [
+        (None, ""),
+        ({"type": "ByteLevel"}, ""),
+        (BEFORE, "<s>"),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, BEFORE]}, "<s>"),
+    ],
+)
+def test_what_a_tokenizer_puts_before_texts_is_read_from_its_file(tmp_path, processor, before):
+    """Behind a text is another thing."""
+    made = template(tmp_path, {"chat_template": "x"}, {"post_processor": processor})
+    assert made.begins == before
+
+
+@pytest.mark.parametrize("broken", ['{"post_processor": 7}', "{"])
+def test_a_broken_tokenizers_file_is_told(tmp_path, broken):
+    """As where its tokens are asked for."""
+    made = template(tmp_path, {"chat_template": "x"})
+    (tmp_path / "tokenizer.json").write_text(broken)
+    with pytest.raises(ApiError, match=r"the model's tokenizer.json cannot be read"):
+        _ = made.begins
+
+
+def test_a_folder_that_is_named_goes_before(tmp_path):
+    """Where the repositories have the model, and where they do not."""
+    write(tmp_path, "m", "1", "of the repository")
+    write(tmp_path, "other", "1", "named")
+    templates = Templates([tmp_path], named={"m": tmp_path / "other" / "1"})
+    assert templates.of("m").render([]) == "named"

@@ -1,9 +1,17 @@
 """Folders of models, and the adapters in them that the API lists."""
 
+import json
+
 import pytest
 
 from builders.closed import closed
-from ge_openai.folders import adapter_names, find_folder
+from ge_openai.folders import (
+    adapter_names,
+    checkpoint_folder,
+    find_folder,
+    read_config,
+    version_folder,
+)
 
 
 def test_the_first_repository_that_has_a_model_is_taken(tmp_path):
@@ -54,3 +62,54 @@ def test_a_folder_that_we_may_not_look_into_has_no_adapters(tmp_path, of):
     assert adapter_names([tmp_path], "m") == ["pirate"]
     with closed(tmp_path / of):
         assert adapter_names([tmp_path], "m") == []
+
+
+def test_a_model_may_have_versions_alone(tmp_path):
+    """The server completes its configuration, and takes the latest version."""
+    for version in ("1", "2", "notes"):
+        (tmp_path / "m" / version).mkdir(parents=True)
+    assert find_folder([tmp_path], "m") == tmp_path / "m"
+    assert version_folder(tmp_path / "m", read_config(tmp_path / "m")) == tmp_path / "m" / "2"
+
+
+def arguments(folder, **given):
+    (folder / "model.json").write_text(json.dumps(given))
+    return folder
+
+
+def test_a_checkpoint_lies_where_vllms_arguments_say(tmp_path):
+    """Or in the version folder; its tokenizer may be another's."""
+    assert checkpoint_folder(tmp_path) == tmp_path
+    for name in ("model", "tokenizer"):
+        (tmp_path / name).mkdir()
+    named = {name: str(tmp_path / name) for name in ("model", "tokenizer")}
+    assert checkpoint_folder(arguments(tmp_path, model=named["model"])) == tmp_path / "model"
+    assert checkpoint_folder(arguments(tmp_path, **named)) == tmp_path / "tokenizer"
+
+
+@pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE"])
+def test_a_model_of_the_hub_is_where_it_was_downloaded_to(tmp_path, monkeypatch, variable):
+    """Its main branch, or the revision that is asked for."""
+    for name in ("HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    hub = tmp_path / "hub" if variable == "HF_HOME" else tmp_path
+    model = hub / "models--facebook--opt-125m"
+    for commit in ("aa", "bb"):
+        (model / "snapshots" / commit).mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("aa")
+    given = {"model": "facebook/opt-125m"}
+    assert checkpoint_folder(arguments(tmp_path, **given)) == model / "snapshots" / "aa"
+    folder = checkpoint_folder(arguments(tmp_path, revision="bb", **given))
+    assert folder == model / "snapshots" / "bb"
+    with pytest.raises(ValueError, match=r"names 'facebook/opt-125m', and .*cc is no folder here"):
+        checkpoint_folder(arguments(tmp_path, revision="cc", **given))
+
+
+@pytest.mark.parametrize("given", ["{", "[]", "{}", '{"model": 7}', '{"model": "/nowhere"}'])
+def test_arguments_that_name_no_folder_are_told(tmp_path, given):
+    """As a value that is wrong, whatever they are."""
+    (tmp_path / "model.json").write_text(given)
+    with pytest.raises(ValueError, match=r"model|Expecting"):
+        checkpoint_folder(tmp_path)

@@ -34,6 +34,15 @@ def test_the_drawn_token_is_told_apart():
     assert read_logprobs("null", [7]) == ()
 
 
+def test_without_ids_the_first_of_each_is_the_drawn_one():
+    """Whatever its rank."""
+    drawn = {"9": {"logprob": -2, "rank": 5, "decoded_token": "c"}}
+    best = {"8": {"logprob": -1, "rank": 1, "decoded_token": "b"}}
+    (token,) = read_logprobs(json.dumps([drawn | best]))
+    assert token == TokenLogprob(token="c", logprob=-2, top=(("b", -1), ("c", -2)))
+    assert read_logprobs("null") == ()
+
+
 def test_parts_of_a_letter_have_their_bytes():
     """Of the drawn token and of the best ones, each where the server tells them."""
     half = {"logprob": -0.5, "rank": 1, "decoded_token": "\ufffd", "bytes": [228]}

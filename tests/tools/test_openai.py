@@ -41,7 +41,7 @@ def test_options_become_those_of_the_api(fronts, tmp_path, capsys):
     keys.write_text("secret\n")
     arguments = [
         "openai", "--url", "h:1", "--metrics-url", "http://h:2/metrics", "--model-repository", str(tmp_path),
-        "--host", "0.0.0.0", "--port", "3", "--api-key-file", str(keys), "--max-body", "2KiB", "--max-prompt", "1KiB",
+        "--tokenizer", f"m={tmp_path}", "--host", "0.0.0.0", "--port", "3", "--api-key-file", str(keys), "--max-body", "2KiB", "--max-prompt", "1KiB",
     ]  # fmt: skip
     assert main(arguments) == 0
     assert fronts == [
@@ -49,6 +49,7 @@ def test_options_become_those_of_the_api(fronts, tmp_path, capsys):
             url="h:1",
             metrics="http://h:2/metrics",
             repositories=(tmp_path,),
+            tokenizers={"m": tmp_path},
             host="0.0.0.0",
             port=3,
             keys=("secret",),
@@ -148,6 +149,15 @@ def test_what_is_wrong_is_told_before_anything_starts(fronts, capsys, given):
     """One line, and exit code 2."""
     assert main(["openai", *given]) == 2
     assert capsys.readouterr().err.startswith("ge-backend: ")
+    assert fronts == []
+
+
+@pytest.mark.parametrize("given", ["m", "m=", "m=/nowhere/at/all", "=/"])
+def test_a_tokenizer_is_a_models_folder(fronts, capsys, given):
+    """One that is there."""
+    with pytest.raises(SystemExit):
+        main(["openai", "--tokenizer", given])
+    assert "is no MODEL=DIR of a folder that is there" in capsys.readouterr().err
     assert fronts == []
 
 

@@ -96,6 +96,14 @@ def add_front_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="clients of OpenAI's API have to send one of its lines; default: everybody may ask",
     )
+    parser.add_argument(
+        "--tokenizer",
+        type=_named_folder,
+        action="append",
+        default=[],
+        metavar="MODEL=DIR",
+        help="a folder with a model's tokenizer and chat template; may be repeated",
+    )
     for name, size, what in (
         ("max-body", "8MiB", "of a request to OpenAI's API"),
         ("max-prompt", "1MiB", "of a text in it, of a chat after its template"),
@@ -115,10 +123,18 @@ def read_front_options(arguments: argparse.Namespace, **given: Any) -> FrontOpti
     return FrontOptions(
         host=arguments.host,
         keys=read_keys(arguments.api_key_file),
+        tokenizers=dict(arguments.tokenizer),
         max_body_bytes=_limit(arguments.max_body, "--max-body"),
         max_prompt_bytes=_limit(arguments.max_prompt, "--max-prompt"),
         **given,
     )
+
+
+def _named_folder(text: str) -> tuple[str, Path]:
+    name, _, folder = text.partition("=")
+    if not name or not Path(folder).is_dir() or not folder:
+        raise argparse.ArgumentTypeError(f"{text!r} is no MODEL=DIR of a folder that is there")
+    return name, Path(folder)
 
 
 def _limit(text: str, name: str) -> int:
