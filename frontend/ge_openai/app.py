@@ -21,8 +21,9 @@ from ge_openai.access import check_key
 from ge_openai.answer import TextAnswerWriter, event
 from ge_openai.api_error import ApiError
 from ge_openai.calling import Calling, read_calling
-from ge_openai.chat_template import Templates
+from ge_openai.chat_template import ChatTemplate
 from ge_openai.connected import ClientGoneError, merged, while_connected
+from ge_openai.described import DescribedModels
 from ge_openai.embedding_tokens import EmbeddingTokens
 from ge_openai.folders import adapter_names
 from ge_openai.forms import ChatForm, CompletionForm, Form
@@ -40,9 +41,10 @@ from ge_openai.paths import (
     no_such_path,
 )
 from ge_openai.structure import FREE, Held, format_alone
+from ge_openai.template_folders import Templates
 from ge_openai.text_body import ChatBody, ReplyForm, read_chat, read_completion
 from ge_openai.text_call import Piece, TextCall
-from ge_openai.triton import TritonConnection
+from ge_openai.triton import OtherDescriptionError, TritonConnection
 from ge_openai.vector_endpoints import VectorEndpoints
 from ge_openai.vllm_backend import check_held, error_of_vllm, vllm_calls
 
@@ -94,6 +96,7 @@ class Endpoints:
         self._templates = Templates(
             options.repositories, options.read_tokenizer, options.tokenizers
         )
+        self._described = DescribedModels(lambda: self._triton)
         self._incoming = Incoming(options)
         tokens = EmbeddingTokens(options.repositories, options.read_tokenizer)
         self.of_vectors = VectorEndpoints(self._incoming, tokens, lambda: self._triton)
@@ -180,27 +183,38 @@ class Endpoints:
         asked = read_chat(await self._incoming.body(request))
         self._incoming.check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
         model, adapter = await self._writer(asked.reply.model)
-        prompt, calling = await asyncio.to_thread(self._prompted, model, asked)
+        try:
+            return await self._chat(request, asked, model, adapter)
+        except OtherDescriptionError:
+            self._described.forget(model.name)
+            return await self._chat(request, asked, model, adapter)
+
+    async def _chat(
+        self, request: Request, asked: ChatBody, model: ServedModel, adapter: dict[str, Any]
+    ) -> Response:
+        template, described = await self._template(model)
+        prompt, calling = await asyncio.to_thread(_prompted, asked, template, own=model.own)
         form = ChatForm(asked.reply.top, calling.reader, several=asked.several)
         wanted = {**asked.sampling, **calling.held.sampling, **calling.sampling}
         if not model.own:
             check_held(calling.held)
             del wanted["add_special_tokens"]  # it always does, see `_prompted`
-        calls = self._calls(asked.reply, model, (prompt,), _adapted(wanted, adapter))
+        sampling = _adapted(wanted, adapter)
+        calls = self._calls(asked.reply, model, (prompt,), sampling, described)
         with _telling(model, calling.held):
             return await self._written(request, asked.reply, form, calls, calling.held)
 
-    def _prompted(self, model: ServedModel, asked: ChatBody) -> tuple[str, Calling]:
-        """Return the prompt of a chat, and how its answer may call tools; in a thread: both read.
+    async def _template(self, model: ServedModel) -> tuple[ChatTemplate, str]:
+        """Return a model's chat template, and the id of the description that has it.
+
+        That of a folder that was named for it goes before its own, and has no id.
 
         Raises:
-            ApiError: the model has no template here, or it refuses the messages.
+            ApiError: it is not known, or cannot be read.
         """
-        template = self._templates.of(model.name)
-        prompt = template.render(asked.messages, asked.tools, asked.rendering)
-        if not (model.own or asked.sampling["add_special_tokens"]):
-            prompt = prompt.removeprefix(template.begins)
-        return prompt, read_calling(asked, template)
+        if model.own and model.name not in self._options.tokenizers:
+            return await self._described.template(model.name)
+        return await asyncio.to_thread(self._templates.of, model.name), ""
 
     async def _writer(self, name: str) -> tuple[ServedModel, dict[str, Any]]:
         """Return the language model that a name means, and the parameters that its adapter needs.
@@ -225,6 +239,7 @@ class Endpoints:
         model: ServedModel,
         prompts: Sequence[str | tuple[int, ...]],
         sampling: dict[str, Any],
+        described: str = "",
     ) -> list[TextCall]:
         """Return what a language model is asked, in the order of prompts and their samples."""
         self._incoming.check_texts(prompts, "prompt")
@@ -237,6 +252,7 @@ class Endpoints:
                 logprobs=reply.top is not None,
                 counts=reply.usage or not reply.stream,
                 samples=reply.samples,
+                described=described,
             )
             for prompt in prompts
         ]
@@ -278,17 +294,24 @@ class Endpoints:
         """Return what clients learn about each model, and each adapter of one."""
         listed = []
         for model in await self._triton.models():
-            listed.append(self._described(model, model.name))
+            listed.append(self._told(model, model.name))
             if model.ability is Ability.TEXT:
-                repositories = self._options.repositories
-                names = await asyncio.to_thread(adapter_names, repositories, model.name)
+                names = await self._adapters(model)
                 listed += [
-                    {**self._described(model, f"{model.name}{ADAPTER}{name}"), "parent": model.name}
+                    {**self._told(model, f"{model.name}{ADAPTER}{name}"), "parent": model.name}
                     for name in names
                 ]
         return listed
 
-    def _described(self, model: ServedModel, name: str) -> dict[str, Any]:
+    async def _adapters(self, model: ServedModel) -> Sequence[str]:
+        """Return the names of a language model's adapters; none where it cannot be asked now."""
+        if not model.own:
+            return await asyncio.to_thread(adapter_names, self._options.repositories, model.name)
+        with contextlib.suppress(ApiError):
+            return await self._described.adapters(model.name)
+        return ()
+
+    def _told(self, model: ServedModel, name: str) -> dict[str, Any]:
         return {
             "id": name,
             "object": "model",
@@ -296,6 +319,18 @@ class Endpoints:
             "owned_by": "triton",
             "ability": model.ability.value,
         }
+
+
+def _prompted(asked: ChatBody, template: ChatTemplate, *, own: bool) -> tuple[str, Calling]:
+    """Return the prompt of a chat, and how its answer may call tools; in a thread: both read.
+
+    Raises:
+        ApiError: the template refuses the messages.
+    """
+    prompt = template.render(asked.messages, asked.tools, asked.rendering)
+    if not (own or asked.sampling["add_special_tokens"]):
+        prompt = prompt.removeprefix(template.begins)
+    return prompt, read_calling(asked, template)
 
 
 class _EventStream(StreamingResponse):  # type: ignore[misc] # starlette is not installed everywhere

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import takewhile
-from pathlib import Path
-from types import MappingProxyType
+from pathlib import PurePosixPath
 from typing import Any
 
 import jinja2
@@ -32,15 +31,6 @@ from ge_openai.contents import (
     up_to_end,
     with_end,
 )
-from ge_openai.folders import (
-    TOKENIZER,
-    checkpoint_folder,
-    find_folder,
-    read_config,
-    state_of,
-    tokenizer_files,
-    version_folder,
-)
 from ge_openai.messages import (
     Message,
     content_text,
@@ -48,15 +38,15 @@ from ge_openai.messages import (
     with_nine_letter_ids,
     with_objects_as_arguments,
 )
-from ge_openai.options import ReadTokenizer, as_written
 from ge_openai.rendering import Rendering
 
-__all__ = ["AddedTokens", "ChatTemplate", "Templates", "template_files"]
+__all__ = ["CONFIG", "OTHERS", "SPECIAL", "TEMPLATE", "TOKENIZER", "AddedTokens", "ChatTemplate"]
 
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 SPECIAL = "special_tokens_map.json"
+TOKENIZER = "tokenizer.json"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
 ASSISTANT = "assistant"  # templates leave out what it thought
 PLAIN = Rendering()
@@ -64,13 +54,6 @@ PLAIN = Rendering()
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 # In templates of Mistral's, which refuse ids of tool calls that are of another length.
 NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")
-
-
-def template_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint's folder that its chat template is read from."""
-    names = (folder / name for name in (CONFIG, SPECIAL, TEMPLATE))
-    files = dict.fromkeys((*names, *tokenizer_files(folder)))
-    return [path for path in files if path.is_file()] + _others(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +65,12 @@ class AddedTokens:
 
 
 class ChatTemplate:
-    """The template of a checkpoint's folder, with a variant for tools where it has one.
+    """The template of a checkpoint, with a variant for tools where it has one.
 
     Args:
-        folder: with `tokenizer_config.json`, and `chat_template.jinja` where the template is a file
-            of its own; variants may be files in `additional_chat_templates`.
-        read: reads the tokenizer, for tokens that were added to its vocabulary.
+        files: texts of its files by their names: `tokenizer_config.json`, and `chat_template.jinja`
+            where the template is a file of its own; variants are `additional_chat_templates/…`.
+        tokenizer: returns the text of a `tokenizer.json`, "" where there is none.
 
     What a content is to the template, a text or parts, is told by what it writes of both when it is
     read.
@@ -96,17 +79,16 @@ class ChatTemplate:
         calls: how its model writes calls of tools; None where that is not known.
 
     Raises:
-        ApiError: the folder has no template, or none that can be read.
+        ApiError: there is no template, or none that can be read.
     """
 
-    def __init__(self, folder: Path, read: ReadTokenizer = as_written) -> None:
-        self._folder = folder
-        self._read = read
+    def __init__(self, files: Mapping[str, str], tokenizer: Callable[[], str] = str) -> None:
+        self._read = tokenizer
         self._names: dict[str, str] = {}
         self.calls: CallForm | None = None
         try:
-            config = _read_json(folder / CONFIG)
-            texts = _templates(folder, config)
+            config = _json_of(files, CONFIG)
+            texts = _templates(files, config)
             whole = "".join(texts.values())
             self.calls = form_of(whole)
             self._knows_developers = DEVELOPER in whole
@@ -114,12 +96,12 @@ class ChatTemplate:
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
             self._reads_documents = "documents" in whole
-            self._names = _special_tokens(_read_json(folder / SPECIAL)) | _special_tokens(config)
+            self._names = _special_tokens(_json_of(files, SPECIAL)) | _special_tokens(config)
             self._contents = {
                 name: contents_of(partial(template.render, **self._names, tools=None))
                 for name, template in self._templates.items()
             }
-        except (OSError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
+        except (ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
             raise ApiError(f"the model's chat template cannot be read: {error}") from error
         if not self._templates:
             raise ApiError(
@@ -130,7 +112,7 @@ class ChatTemplate:
 
     @cached_property
     def tokens(self) -> AddedTokens:
-        """Tokens that were added to the vocabulary; none where the folder does not say.
+        """Tokens that were added to the vocabulary; none where no tokenizer says any.
 
         Raises:
             ApiError: the tokenizer's file cannot be read.
@@ -158,8 +140,7 @@ class ChatTemplate:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        file = self._folder / TOKENIZER
-        return json.loads(self._read(file)) if file.is_file() else {}
+        return json.loads(self._read() or "{}")
 
     def render(
         self,
@@ -233,58 +214,6 @@ def _from_the_system(message: Message) -> Message:
     return message | {"role": "system"} if message["role"] == DEVELOPER else message
 
 
-class Templates:
-    """The chat templates of the models of some repositories, by their version folders as of now.
-
-    For any thread.
-
-    Args:
-        named: folders of models that need not be in a repository, by name; they go before.
-    """
-
-    def __init__(
-        self,
-        repositories: Sequence[Path],
-        read: ReadTokenizer = as_written,
-        named: Mapping[str, Path] = MappingProxyType({}),
-    ) -> None:
-        self._repositories = repositories
-        self._read = read
-        self._named = named
-        self._known: dict[str, tuple[object, ChatTemplate]] = {}
-
-    def of(self, model: str) -> ChatTemplate:
-        """Return the template, as it is now, of a model that the server knows.
-
-        Raises:
-            ApiError: its checkpoint is not here, or has no template.
-        """
-        folder = self._checkpoint(model)
-        state = folder, _state(folder)
-        known = self._known.get(model)
-        if known is None or known[0] != state:
-            known = self._known[model] = state, ChatTemplate(folder, self._read)
-        return known[1]
-
-    def _checkpoint(self, model: str) -> Path:
-        if model in self._named:
-            return self._named[model]
-        try:
-            folder = find_folder(self._repositories, model)
-            if folder is not None:
-                return checkpoint_folder(version_folder(folder, read_config(folder)))
-        except (OSError, ValueError) as error:
-            raise ApiError(
-                f"the model's folder cannot be read: {error}; the API may be given another that "
-                f"has its tokenizer: --tokenizer {model}=FOLDER"
-            ) from error
-        raise ApiError(
-            f"the chat template of {model!r} is not known here, as none of the API's model "
-            "repositories has the model; use /v1/completions, or name its --model-repository or a "
-            f"folder that has its tokenizer: --tokenizer {model}=FOLDER"
-        )
-
-
 def _put_before(processor: Any) -> str:
     """Return what a `post_processor` of a tokenizer's file writes before a text."""
     if not processor:
@@ -310,13 +239,6 @@ class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not i
         line = next(parser.stream).lineno
         body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
         return jinja2.nodes.Scope(body, lineno=line)
-
-
-def _state(checkpoint: Path) -> object:
-    try:
-        return state_of(template_files(checkpoint))
-    except OSError as error:  # one has just gone
-        raise ApiError(f"the model's chat template cannot be read: {error}") from error
 
 
 def _environment() -> Any:
@@ -349,13 +271,11 @@ def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _json_of(files: Mapping[str, str], name: str) -> dict[str, Any]:
     """Return a file's JSON object; empty where there is no file."""
-    if not path.is_file():
-        return {}
-    read = json.loads(path.read_text(encoding="utf-8"))
+    read = json.loads(files[name]) if name in files else {}
     if not isinstance(read, dict):
-        raise ApiError(f"the model's {path.name} holds no JSON object")
+        raise ApiError(f"the model's {name} holds no JSON object")
     return read
 
 
@@ -368,16 +288,11 @@ def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _templates(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
+def _templates(files: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
     """Return the templates by name; a file goes before the configuration."""
-    file = folder / TEMPLATE
-    found = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+    found = files.get(TEMPLATE, config.get("chat_template"))
     if isinstance(found, str):
         found = [{"name": "default", "template": found}]
-    others = {path.stem: path.read_text(encoding="utf-8") for path in _others(folder)}
+    paths = {PurePosixPath(name): text for name, text in files.items()}
+    others = {path.stem: text for path, text in paths.items() if path.parent.name == OTHERS}
     return {one["name"]: one["template"] for one in found or ()} | others
-
-
-def _others(folder: Path) -> list[Path]:
-    """Return the files of variants, which transformers writes beside the default's."""
-    return sorted((folder / OTHERS).glob("*.jinja"))

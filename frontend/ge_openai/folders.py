@@ -1,8 +1,8 @@
 """What the folder of a model says, in the repositories that this API sees.
 
 The formats are the field's own: Triton's `config.pbtxt` and version folders, checkpoints of Hugging
-Face and its cache of downloads, LoRA adapters as peft saves them, and what Triton's vLLM backend
-has in a version folder in place of a checkpoint.
+Face and its cache of downloads, and what Triton's vLLM backend has in a version folder beside or in
+place of a checkpoint.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,6 @@ _BESIDE = (
     *("tokenizer_config.json", "special_tokens_map.json"),
     *("added_tokens.json", "config.json"),
 )
-_ADAPTERS = "adapters/*/adapter_config.json"
 _LISTED = "multi_lora.json"
 # Arguments of vLLM's engine. Source: triton-inference-server/vllm_backend@8de0c14, src/model.py.
 _ARGUMENTS = "model.json"
@@ -155,22 +154,13 @@ def state_of(files: Sequence[Path]) -> FilesState:
 
 
 def adapter_names(repositories: Sequence[Path], model: str) -> list[str]:
-    """Return the LoRA adapters beside a model's checkpoint; none where its folder is not here."""
+    """Return the LoRA adapters that a model of Triton's vLLM backend lists; none if not here."""
     try:
         folder = find_folder(repositories, model)
         if folder is None:
             return []
-        checkpoint = version_folder(folder, read_config(folder))
-        beside = {file.parent.name for file in checkpoint.glob(_ADAPTERS) if file.is_file()}
-        return sorted({*beside, *_listed(checkpoint / _LISTED)})
+        file = version_folder(folder, read_config(folder)) / _LISTED
+        read = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # the server tells those who ask for one
         return []
-
-
-def _listed(file: Path) -> Collection[str]:
-    """Return the names in a list; none where it cannot be read, which the server tells."""
-    try:
-        read = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ()
-    return read if isinstance(read, dict) else ()
+    return sorted(read) if isinstance(read, dict) else []

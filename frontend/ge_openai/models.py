@@ -15,7 +15,7 @@ __all__ = ["Ability", "Array", "ServedModel", "read_model"]
 Array = npt.NDArray[Any]
 
 # An input that a language model of this project has, and one of Triton's vLLM backend has not.
-_OWN = "return_warnings"
+_OWN = "description"
 # What the second text of a pair is called by this project's tokenizers, wherever it is declared.
 _SECOND = "text_pair"
 # The parameter of a model that says whether its scores are to go through a sigmoid.
@@ -35,8 +35,7 @@ class ServedModel:
     """A model that the API can serve.
 
     Attributes:
-        own: of a language model: it has this project's tensors beside those of Triton's vLLM
-            backend.
+        own: of a language model: it is of this project, and describes itself.
         rows: the most rows of one request; 0: the model has no batch dimension.
         input, output: of an embedding model: the text, BYTES [1], and the vector, FP32 [size]; of a
             ranker the query, and the score, FP32 [1].

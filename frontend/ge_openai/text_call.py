@@ -12,8 +12,18 @@ import numpy as np
 from ge_openai.logprobs import TokenLogprob, read_logprobs
 from ge_openai.models import Array
 
-__all__ = ["Piece", "TextCall", "joined", "read_pieces", "text_inputs", "text_outputs"]
+__all__ = [
+    "DESCRIPTION",
+    "Piece",
+    "TextCall",
+    "joined",
+    "read_pieces",
+    "text_inputs",
+    "text_outputs",
+]
 
+# An input and an output: what a prompt goes by, and what comes in place of text if it is another.
+DESCRIPTION = "description"
 _COUNTS = ("num_input_tokens", "num_output_tokens")
 
 
@@ -30,6 +40,7 @@ class TextCall:
             response costs its way through the server.
         samples: how many each response has.
         ids: the model tells which tokens were drawn.
+        described: the id of the model's description that the prompt goes by; "" where it has none.
     """
 
     model: str
@@ -40,6 +51,7 @@ class TextCall:
     counts: bool
     samples: int = 1
     ids: bool = True
+    described: str = ""
 
     @property
     def warns(self) -> bool:
@@ -82,6 +94,8 @@ def text_inputs(call: TextCall) -> dict[str, Array]:
         "sampling_parameters": np.array([json.dumps(call.sampling).encode()], np.object_),
     }
     inputs.update({f"return_{name}": np.array([True]) for name in call.outputs})
+    if call.described:
+        inputs[DESCRIPTION] = np.array([call.described.encode()], np.object_)
     if isinstance(call.prompt, str):
         inputs["text_input"] = np.array([call.prompt.encode()], np.object_)
     else:
@@ -91,7 +105,8 @@ def text_inputs(call: TextCall) -> dict[str, Array]:
 
 def text_outputs(call: TextCall) -> tuple[str, ...]:
     """Return the names of the outputs that are wanted."""
-    return ("text_output", *call.outputs, *(("output_ids",) if call.logprobs and call.ids else ()))
+    ids = ("output_ids",) if call.logprobs and call.ids else ()
+    return ("text_output", *call.outputs, *ids, *((DESCRIPTION,) if call.described else ()))
 
 
 def read_pieces(outputs: Mapping[str, Array]) -> list[Piece]:

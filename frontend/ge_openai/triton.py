@@ -22,9 +22,16 @@ from tritonclient.utils import (
 
 from ge_openai.api_error import ApiError, error_of_grpc
 from ge_openai.models import Ability, Array, ServedModel, read_model
-from ge_openai.text_call import Piece, TextCall, read_pieces, text_inputs, text_outputs
+from ge_openai.text_call import (
+    DESCRIPTION,
+    Piece,
+    TextCall,
+    read_pieces,
+    text_inputs,
+    text_outputs,
+)
 
-__all__ = ["TritonConnection"]
+__all__ = ["OtherDescriptionError", "TritonConnection"]
 
 # Errors of a stream come with their status. Source: triton-inference-server/server r24.10,
 # `docs/protocol/extension_generate.md` and `src/grpc/stream_infer_handler.cc`.
@@ -48,6 +55,17 @@ MAX_NAME_BYTES = 1024
 MAX_TOLD = 100
 # gRPC's word for an answer that has not come within the time for it.
 _TOO_LATE = "DEADLINE_EXCEEDED"
+
+
+class OtherDescriptionError(ApiError):
+    """A model describes itself otherwise than when its prompt was made: it was loaded anew."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"the model {model!r} was loaded anew meanwhile; ask again",
+            status=HTTPStatus.SERVICE_UNAVAILABLE,
+            param="model",
+        )
 
 
 class TritonConnection:
@@ -108,11 +126,44 @@ class TritonConnection:
 
         Raises:
             ApiError: the server has refused or failed it.
+            OtherDescriptionError: the model is not the one that the prompt was made for.
+        """
+        responses = self._responses(call.model, text_inputs(call), text_outputs(call))
+        async with contextlib.aclosing(responses):
+            async for outputs in responses:
+                if DESCRIPTION in outputs:
+                    raise OtherDescriptionError(call.model)
+                pieces = read_pieces(outputs)
+                if pieces:
+                    yield pieces
+
+    async def description(self, model: str) -> str:
+        """Return what a language model of this project says of itself, JSON.
+
+        Raises:
+            ApiError: the server has refused or failed it, or the model is another by now.
+        """
+        empty = np.array([b""], np.object_)
+        given = {"text_input": empty, DESCRIPTION: empty}
+        responses = self._responses(model, given, (DESCRIPTION,))
+        async with contextlib.aclosing(responses):
+            async for outputs in responses:
+                if DESCRIPTION in outputs:
+                    return str(outputs[DESCRIPTION][0].decode())
+        raise _not_ready(model)
+
+    async def _responses(
+        self, model: str, inputs: Mapping[str, Array], outputs: Sequence[str]
+    ) -> AsyncGenerator[dict[str, Array], None]:
+        """Yield the outputs of a model's responses; closing it cancels the request.
+
+        Raises:
+            ApiError: the server has refused or failed it.
         """
         request = {
-            "model_name": call.model,
-            "inputs": _tensors(text_inputs(call)),
-            "outputs": [grpcclient.InferRequestedOutput(name) for name in text_outputs(call)],
+            "model_name": model,
+            "inputs": _tensors(inputs),
+            "outputs": [grpcclient.InferRequestedOutput(name) for name in outputs],
         }
         stream = self._client.stream_infer(_once(request), headers=_STRICT)
         try:
@@ -120,13 +171,11 @@ class TritonConnection:
                 async for result, error in stream:
                     self._heard = time.monotonic()
                     if error is not None:
-                        raise await self._explained(call.model, ApiError(str(error), status=500))
-                    pieces = read_pieces(_arrays(result.get_response()))
-                    if pieces:
-                        yield pieces
+                        raise await self._explained(model, ApiError(str(error), status=500))
+                    yield _arrays(result.get_response())
         except grpc.RpcError as error:
             failure = error_of_grpc(error.code().name, error.details())
-            raise await self._explained(call.model, failure) from error
+            raise await self._explained(model, failure) from error
 
     async def vectors(self, model: ServedModel, columns: Sequence[Sequence[bytes]]) -> Array:
         """Return float32 [rows, size] of texts, or of the pairs in two columns of a ranker's.

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.server
+import json
 import socket
 import threading
 from types import SimpleNamespace
@@ -13,7 +14,10 @@ from builders.front import Server, post
 from ge_openai import app
 from ge_openai.api_error import ApiError
 from ge_openai.app import Endpoints
+from ge_openai.models import ServedModel
 from ge_openai.options import FrontOptions
+from ge_openai.text_call import Piece
+from ge_openai.triton import OtherDescriptionError
 
 
 def test_a_wrong_method_is_told_those_that_are_right():
@@ -148,3 +152,37 @@ def test_an_adapter_or_a_model_that_is_not_ready_is_not_unknown(monkeypatch, nam
     with pytest.raises(ApiError) as told:
         asyncio.run(described())
     assert told.value.status == status
+
+
+class LoadedAnew(Server):
+    """Has a language model that says something else whenever a prompt goes by what it said."""
+
+    def __init__(self, times):
+        super().__init__()
+        self.times, self.said = times, 0
+
+    async def model(self, name, ability):
+        return ServedModel(name=name, ability=ability, own=True)
+
+    async def description(self, model):
+        files = {"chat_template.jinja": f"{self.said}{{{{ messages[0].content }}}}"}
+        return json.dumps(
+            {"id": str(self.said), "files": files, "added_tokens": [], "adapters": []}
+        )
+
+    async def write(self, call):
+        assert call.described == str(self.said)
+        if self.said < self.times:
+            self.said += 1
+            raise OtherDescriptionError(call.model)
+        yield [Piece(text=call.prompt, finish="stop")]
+
+
+@pytest.mark.parametrize(("times", "status"), [(0, 200), (1, 200), (2, 503)])
+def test_a_chat_is_tried_again_where_its_model_was_loaded_anew(times, status):
+    """Once: a model that is loaded anew all the time is not ready."""
+    messages = [{"role": "user", "content": "hi"}]
+    answered, answer = post(LoadedAnew(times), {"messages": messages}, "chat")
+    assert answered == status
+    if status == 200:
+        assert answer["choices"][0]["message"]["content"] == f"{times}hi"

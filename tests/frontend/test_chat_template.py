@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from builders.closed import closed
 from ge_openai.api_error import ApiError
-from ge_openai.chat_template import ChatTemplate, Templates, template_files
+from ge_openai.chat_template import ChatTemplate
+from ge_openai.template_folders import template_files, template_in
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 SILENT = [{"role": "user", "content": ""}]  # for templates that show no message
@@ -16,7 +16,7 @@ def template(folder, config, tokenizer=None):
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     if tokenizer is not None:
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return ChatTemplate(folder)
+    return template_in(folder)
 
 
 def test_it_has_the_messages_and_the_special_tokens(tmp_path):
@@ -234,62 +234,6 @@ def test_a_checkpoint_that_has_no_template_is_known_by_its_code(tmp_path, config
     assert caught.value.code == "no_chat_template"
 
 
-def write(repository, model, version, text):
-    folder = repository / model / version
-    folder.mkdir(parents=True)
-    (repository / model / "config.pbtxt").write_text('backend: "ge"')
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": text}))
-
-
-def test_the_version_that_is_served_has_the_template(tmp_path):
-    """Of all repositories, the first that has the model."""
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.mkdir()
-    write(second, "m", "1", "old")
-    write(second, "m", "12", "new")
-    templates = Templates([first, second])
-    assert templates.of("m").render([]) == "new"
-    assert templates.of("m") is templates.of("m")
-
-
-def test_another_template_is_read(tmp_path):
-    """A new version's, one in the same place, and one that comes to lie before it."""
-    write(tmp_path, "m", "1", "first")
-    templates = Templates([tmp_path])
-    assert templates.of("m").render([]) == "first"
-    config = tmp_path / "m" / "1" / "tokenizer_config.json"
-    config.write_text(json.dumps({"chat_template": "replaced"}))
-    assert templates.of("m").render([]) == "replaced"
-    (tmp_path / "m" / "1" / "chat_template.jinja").write_text("a file of its own")
-    assert templates.of("m").render([]) == "a file of its own"
-    write(tmp_path, "m", "2", "first")
-    assert templates.of("m").render([]) == "first"
-    (tmp_path / "m" / "2" / "tokenizer_config.json").unlink()
-    with pytest.raises(ApiError, match="no chat template"):
-        templates.of("m")
-
-
-@pytest.mark.parametrize("model", ["other", "../b/m", ".", ""])
-def test_a_model_that_is_not_there_says_how_to_name_its_folder(tmp_path, model):
-    """A name is no path."""
-    write(tmp_path / "b", "m", "1", "x")
-    (tmp_path / "a").mkdir()
-    with pytest.raises(ApiError, match="--model-repository"):
-        Templates([tmp_path / "a"]).of(model)
-    (tmp_path / "a" / "n").mkdir()
-    (tmp_path / "a" / "n" / "config.pbtxt").write_text('backend: "python"')
-    with pytest.raises(ApiError, match="cannot be read"):
-        Templates([tmp_path / "a"]).of("n")
-
-
-def test_a_folder_that_we_may_not_look_into_is_named(tmp_path):
-    """Whoever serves the API can open it to its user."""
-    write(tmp_path, "m", "1", "x")
-    folder = tmp_path / "m"
-    with closed(folder), pytest.raises(ApiError, match=f"read: .*Permission denied: '{folder}"):
-        Templates([tmp_path]).of("m")
-
-
 def test_added_tokens_are_read_from_the_tokenizers_file(tmp_path):
     """Special ones are told apart; without the file there are none, and a broken one is told."""
     made = template(tmp_path, {"chat_template": "x"})
@@ -334,9 +278,13 @@ def test_a_broken_tokenizers_file_is_told(tmp_path, broken):
         _ = made.begins
 
 
-def test_a_folder_that_is_named_goes_before(tmp_path):
-    """Where the repositories have the model, and where they do not."""
-    write(tmp_path, "m", "1", "of the repository")
-    write(tmp_path, "other", "1", "named")
-    templates = Templates([tmp_path], named={"m": tmp_path / "other" / "1"})
-    assert templates.of("m").render([]) == "named"
+def test_a_template_needs_no_folder():
+    """Files are texts by their names, and a tokenizer is read when it is asked for."""
+    files = {
+        "tokenizer_config.json": '{"bos_token": "<s>"}',
+        "chat_template.jinja": "{{ bos_token }}",
+    }
+    files["additional_chat_templates/tool_use.jinja"] = "tools"
+    made = ChatTemplate(files, lambda: '{"added_tokens": [{"id": 7, "content": "<a>"}]}')
+    assert (made.render(SILENT), made.render(SILENT, [{}])) == ("<s>", "tools")
+    assert (made.tokens.ids, ChatTemplate(files).tokens.ids) == ({"<a>": 7}, {})

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ge_openai.api_error import ApiError
-from ge_openai.chat_template import ChatTemplate
 from ge_openai.rendering import Rendering
+from ge_openai.template_folders import template_in
 
 LOOP = "{% for c in m.content %}{% if c.type == 'text' %}[{{ c.text }}]{% endif %}{% endfor %}"
 FILTER = "{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join }}"
@@ -20,7 +20,7 @@ def template(folder, of_message, before="", **files):
     (folder / "chat_template.jinja").write_text(text)
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
-    return ChatTemplate(folder)
+    return template_in(folder)
 
 
 @pytest.mark.parametrize(

@@ -39,28 +39,24 @@ def write(repository, model, config='backend: "ge"'):
     return repository / model / "1"
 
 
-def test_the_adapters_of_a_model_are_those_beside_its_checkpoint(tmp_path):
-    """Those of a list that cannot be read are left out, and all of a model that is unknown here."""
+def test_the_adapters_of_a_model_are_those_of_its_list(tmp_path):
+    """None of a list that cannot be read, nor of a model that is unknown here."""
     folder = write(tmp_path, "m")
     assert adapter_names([tmp_path], "m") == adapter_names([tmp_path], "n") == []
-    for name in ("poet", "pirate"):
-        (folder / "adapters" / name).mkdir(parents=True)
-        (folder / "adapters" / name / "adapter_config.json").write_text("{}")
+    (folder / "multi_lora.json").write_text('{"poet": "/a", "pirate": "/b"}')
     assert adapter_names([tmp_path / "none", tmp_path], "m") == ["pirate", "poet"]
-    (folder / "multi_lora.json").write_text("{")
-    assert adapter_names([tmp_path], "m") == ["pirate", "poet"]
+    for broken in ("{", "[7]", "7"):
+        (folder / "multi_lora.json").write_text(broken)
+        assert adapter_names([tmp_path], "m") == []
     write(tmp_path, "other", 'backend: "python"')
     assert adapter_names([tmp_path], "other") == []
 
 
-@pytest.mark.parametrize("of", ["m", "m/1/adapters"])
-def test_a_folder_that_we_may_not_look_into_has_no_adapters(tmp_path, of):
+def test_a_folder_that_we_may_not_look_into_has_no_adapters(tmp_path):
     """The server, which may, serves them all the same."""
-    folder = write(tmp_path, "m") / "adapters" / "pirate"
-    folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text("{}")
+    (write(tmp_path, "m") / "multi_lora.json").write_text('{"pirate": "/b"}')
     assert adapter_names([tmp_path], "m") == ["pirate"]
-    with closed(tmp_path / of):
+    with closed(tmp_path / "m"):
         assert adapter_names([tmp_path], "m") == []
 
 

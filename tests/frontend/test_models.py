@@ -26,6 +26,15 @@ def test_a_language_model_has_the_tensors_of_the_vllm_backend():
     assert read_model(config(inputs[:2], outputs)) is None
 
 
+def test_a_language_model_of_this_project_describes_itself():
+    """Which one of Triton's vLLM backend does not."""
+    names = ("text_input", "stream", "sampling_parameters", "description")
+    inputs = [block(name, "TYPE_STRING", 1) for name in names]
+    outputs = [block("text_output", "TYPE_STRING", -1)]
+    assert read_model(config(inputs, outputs)).own
+    assert not read_model(config(inputs[:3], outputs)).own
+
+
 def test_text_in_and_a_vector_out_is_an_embedding_model():
     """With the rows and the size that it takes and gives."""
     assert read_model(config([TEXT], [VECTOR])) == ServedModel(

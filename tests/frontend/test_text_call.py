@@ -57,6 +57,14 @@ def test_tokens_and_log_probabilities_are_asked_for():
     assert {"logprobs", "output_ids"} < set(text_outputs(call(logprobs=True)))
 
 
+def test_a_prompt_goes_by_a_description():
+    """What comes in its place says that the model was loaded anew."""
+    tensors = text_inputs(call(described="7f"))
+    assert tensors["description"].tolist() == [b"7f"]
+    assert "description" in text_outputs(call(described="7f"))
+    assert "description" not in {*text_inputs(call()), *text_outputs(call())}
+
+
 def outputs(**given):
     return {
         "text_output": np.array([b"x", "ü".encode()], object),

@@ -5,6 +5,7 @@ import concurrent.futures
 import itertools
 import threading
 import time
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -14,7 +15,7 @@ from ge_openai import triton
 from ge_openai.api_error import ApiError
 from ge_openai.models import Ability, ServedModel
 from ge_openai.text_call import TextCall
-from ge_openai.triton import TritonConnection
+from ge_openai.triton import OtherDescriptionError, TritonConnection
 
 ANYWHERE = "127.0.0.1:0"
 
@@ -108,11 +109,14 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         return answer
 
     def ModelStreamInfer(self, requests, context):  # noqa: N802
-        for _ in requests:
+        for request in requests:
             self.still.wait()
             self.writing.wait()
             answer = service_pb2.ModelStreamInferResponse()
-            for name, block in (("text_output", b"\2\0\0\0hi"), ("finish_reason", b"\4\0\0\0stop")):
+            outputs = [("text_output", b"\2\0\0\0hi"), ("finish_reason", b"\4\0\0\0stop")]
+            if "description" in {each.name for each in request.inputs}:
+                outputs = [("description", b"\2\0\0\0{}")]
+            for name, block in outputs:
                 answer.infer_response.outputs.add(name=name, datatype="BYTES", shape=[1])
                 answer.infer_response.raw_output_contents.append(block)
             yield answer
@@ -262,6 +266,19 @@ def test_a_model_that_is_not_served_is_unknown_or_not_ready(writers, name, ready
     with pytest.raises(ApiError) as told:
         asked(lambda connection: connection.model(name, Ability.TEXT))
     assert told.value.status == status
+
+
+def test_a_model_describes_itself(writers):
+    """Where a prompt goes by another description, that is an error of its own, to try again."""
+    _, asked = writers
+
+    async def other(connection):
+        with pytest.raises(OtherDescriptionError) as caught:
+            async for _ in connection.write(replace(CALL, described="7f")):
+                pass
+        return caught.value.status
+
+    assert asked(lambda connection: connection.description("writer"), other) == ["{}", 503]
 
 
 def test_a_model_that_is_for_something_else_is_unknown(writers):

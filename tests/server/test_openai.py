@@ -983,6 +983,76 @@ def test_a_model_that_is_not_ready_says_so(server, client):
             assert comes_true(lambda: status_of(each) == 200, seconds=60)  # noqa: B023
 
 
+@pytest.fixture
+def elsewhere(server):
+    """A client of the API on a machine that does not see the models' folders."""
+    options = FrontOptions(url=server.grpc, port=0)
+    with (
+        OpenAIFront(options) as front,
+        openai.OpenAI(
+            base_url=f"{front.url}/v1", api_key="none", max_retries=0, timeout=60
+        ) as connected,
+    ):
+        yield connected
+
+
+def test_the_models_folders_may_be_elsewhere(elsewhere, client, writer):
+    """Chats, calls of tools and adapters are as where they are seen."""
+    messages = [{"role": "user", "content": "hello"}]
+    truth = writer.text(writer.truth(chat_prompt(*messages), TOKENS))
+    for stream in (False, True):
+        given = {"messages": messages, "stream": stream, **GREEDY, **EXACT}
+        assert text_of(elsewhere.chat.completions.create(**given)) == truth
+    assert [model.id for model in elsewhere.models.list()] == [
+        model.id for model in client.models.list()
+    ]
+    short = [{"role": "user", "content": "a"}]
+    given = {"messages": short, "tools": TOOLS, **SHORT, "max_tokens": 70}
+    (call,), *_ = calls_of(
+        elsewhere.chat.completions.create(
+            **given, tool_choice="required", parallel_tool_calls=False
+        )
+    )
+    assert call[0] in {"f", "g"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_model_that_was_loaded_anew_is_asked_for_its_template_again(
+    server, elsewhere, writer, stream
+):
+    """Once it is loaded: until then its prompts are those of the files that it was loaded from."""
+    messages = [{"role": "user", "content": "hello"}]
+    given = {"messages": messages, "stream": stream, **GREEDY, **EXACT}
+    first = writer.text(writer.truth(chat_prompt(*messages), TOKENS))
+    second = writer.text(writer.truth("hello!", TOKENS))
+    assert first != second
+    file = writer.folder / "chat_template.jinja"
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        try:
+            assert text_of(elsewhere.chat.completions.create(**given)) == first
+            file.write_text("{{ messages[0].content }}!")
+            assert text_of(elsewhere.chat.completions.create(**given)) == first
+            reload(triton)
+            assert text_of(elsewhere.chat.completions.create(**given)) == second
+        finally:
+            file.unlink()
+            reload(triton)
+        assert text_of(elsewhere.chat.completions.create(**given)) == first
+
+
+def reload(triton):
+    triton.unload_model("writer")
+    assert comes_true(lambda: not triton.is_model_ready("writer"), seconds=60)
+    triton.load_model("writer")
+
+
+def text_of(answer):
+    """Return the text of a chat's answer, whole or as a stream."""
+    if isinstance(answer, openai.Stream):
+        return "".join(event.choices[0].delta.content or "" for event in answer)
+    return answer.choices[0].message.content
+
+
 def test_a_server_that_stands_still_is_unavailable(server, client, monkeypatch):
     """503 for all that it is asked, until it goes on."""
     asks = [

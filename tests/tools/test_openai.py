@@ -7,8 +7,8 @@ import pytest
 
 from ge_backend.errors import ConfigError
 from ge_openai import front
-from ge_openai.chat_template import ChatTemplate
 from ge_openai.options import FrontOptions
+from ge_openai.template_folders import template_in
 from ge_tools import openai, serve
 from ge_tools.main import build_parser, main
 
@@ -78,8 +78,8 @@ def test_tokenizers_are_read_as_the_backend_does(monkeypatch, tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 3}')
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
     read = opened[0].read_tokenizer
-    assert ChatTemplate(tmp_path, read).tokens.ids == {"<a>": 2}
-    assert ChatTemplate(tmp_path).tokens.ids == {}
+    assert template_in(tmp_path, read).tokens.ids == {"<a>": 2}
+    assert template_in(tmp_path).tokens.ids == {}
     (tmp_path / "tokenizer_config.json").write_text('{"added_tokens_decoder": 7}')
     with pytest.raises(ValueError, match="added_tokens_decoder has to be an object"):
         read(tmp_path / "tokenizer.json")

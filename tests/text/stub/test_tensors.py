@@ -23,6 +23,7 @@ def test_a_bare_configuration_gets_everything():
         "num_output_tokens": ("TYPE_UINT32", [-1]),
         "warnings": ("TYPE_STRING", [1]),
         "output_ids": ("TYPE_INT64", [-1]),
+        "description": ("TYPE_STRING", [1]),
     }
 
 

@@ -23,6 +23,7 @@ from ge_backend.model.config.settings import without_effect
 from ge_backend.serving.fleet.device_state import DeviceState
 from ge_text.protocol import Delta, joined
 from ge_text.stub.client import GenerationClient
+from ge_text.stub.description import Description
 from ge_text.stub.opening import FINISHED, open_generation
 from ge_text.stub.requests import TextRequest, read_text_request, write_text_response
 
@@ -45,6 +46,7 @@ class Generation:
         client: where text is made; becomes this object's.
         recorder: counts requests, and what fails.
         counters: the thread beside it, which publishes figures; becomes this object's.
+        description: what the model says of itself; None: nothing.
         parameters: as in `TextRequest`.
     """
 
@@ -54,11 +56,13 @@ class Generation:
         recorder: Recorder,
         counters: Counters,
         *,
+        description: Description | None = None,
         parameters: bool = False,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._counters = counters
+        self._description = description
         self._parameters = parameters
 
     @classmethod
@@ -82,7 +86,9 @@ class Generation:
                     recorder.set(name, 0.0)
 
         counters = instance.counters(look, device=config.device)
-        return cls(client, recorder, counters, parameters=config.response_parameters)
+        description = Description(config.directory)
+        parameters = config.response_parameters
+        return cls(client, recorder, counters, description=description, parameters=parameters)
 
     def execute(self, requests: Sequence[Any]) -> None:
         """Hand requests over; each is answered through its sender."""
@@ -90,6 +96,11 @@ class Generation:
             sender = request.get_response_sender()
             try:
                 asked = read_text_request(request, parameters=self._parameters)
+                if asked.described is not None and self._description is not None:
+                    described = self._description.answer(asked)
+                    if described is not None:
+                        sender.send(described, flags=FINAL)
+                        continue
                 self._recorder.add("ge_requests_total")
                 self._client.submit(asked.prompt, _Answer(asked, sender, self._recorder))
             except GeError as error:

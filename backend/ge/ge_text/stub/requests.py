@@ -2,7 +2,7 @@
 
 Clients of that backend work unchanged. Source of names, types and of what is sent when:
 triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Those that are ours
-are `input_ids` in place of `text_input`, `output_ids` and `warnings`.
+are `input_ids` in place of `text_input`, `output_ids`, `warnings` and `description`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class TextRequest:
         wanted: the outputs that the response is to have, by name.
         parameters: the response says in its parameters what became of the request.
         adapter: the name of the one that the request asks for; "": of none.
+        described: the description that the prompt goes by; None: it goes by none.
     """
 
     prompt: Submit
@@ -42,6 +43,7 @@ class TextRequest:
     wanted: frozenset[str]
     parameters: bool = False
     adapter: str = ""
+    described: str | None = None
 
 
 def read_text_request(request: Any, *, parameters: bool = False) -> TextRequest:
@@ -82,6 +84,7 @@ def read_text_request(request: Any, *, parameters: bool = False) -> TextRequest:
         wanted=frozenset(wanted),
         parameters=parameters,
         adapter=str((_object(prompt.parameters) or {}).get("lora_name", "")) if parameters else "",
+        described=_text(tensors, "description") if "description" in tensors else None,
     )
 
 

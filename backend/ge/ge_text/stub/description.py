@@ -1,0 +1,82 @@
+"""What a model says of itself to clients that write its prompts: template, tokens, adapters.
+
+A request whose `description` is not the one that the model has is answered with that, and with
+nothing else: a client asks for it with an empty one, and learns with its next request that the
+model was loaded anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from ge_backend.host.room import Room
+from ge_backend.model.files.tokenizer_file import TOKENIZER, read_tokenizer
+from ge_text.models.adapter_folder import adapter_names
+from ge_text.stub.requests import TextRequest
+
+__all__ = ["Description"]
+
+log = logging.getLogger(__name__)
+
+OUTPUT = "description"
+# Where transformers looks for a chat template and the tokens that it names.
+FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+OTHERS = "additional_chat_templates/*.jinja"
+
+
+class Description:
+    """The description of a checkpoint as it was when it was loaded, but for its adapters.
+
+    A JSON object: `id`, `files` of the checkpoint's folder by name, `added_tokens` as in a
+    `tokenizer.json`, and names of `adapters` as of now.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = checkpoint
+        paths = [*(checkpoint / name for name in FILES), *sorted(checkpoint.glob(OTHERS))]
+        self._files = {
+            str(path.relative_to(checkpoint)): _text(path) for path in paths if path.is_file()
+        }
+
+    def answer(self, asked: TextRequest) -> Any | None:
+        """Return the response that a request gets; None if it is to get its text.
+
+        Raises:
+            ModelError: the tokenizer cannot be read by now.
+            OutOfMemory: shared memory has no room for it.
+        """
+        if asked.described == self._id:
+            return None
+        said = {"id": self._id, **self._fixed, "adapters": adapter_names(self._checkpoint)}
+        array = np.array([json.dumps(said).encode()], np.object_)
+        Room().check([array])
+        wanted = [pb_utils.Tensor(OUTPUT, array)] if OUTPUT in asked.wanted else []
+        return pb_utils.InferenceResponse(output_tensors=wanted)
+
+    @cached_property
+    def _fixed(self) -> dict[str, Any]:
+        """What stays while the model is loaded; a large tokenizer takes some 0.1 s to read."""
+        tokenizer = self._checkpoint / TOKENIZER
+        read = json.loads(read_tokenizer(tokenizer).text) if tokenizer.is_file() else {}
+        return {"files": self._files, "added_tokens": read.get("added_tokens") or []}
+
+    @cached_property
+    def _id(self) -> str:
+        return hashlib.sha256(json.dumps(self._fixed).encode()).hexdigest()[:16]
+
+
+def _text(path: Path) -> str:
+    """Return a file's text; where it is none, a client finds no template in it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        log.warning("%s cannot be read for clients that write prompts: %s", path, error)
+        return ""
