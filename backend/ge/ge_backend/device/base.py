@@ -218,6 +218,13 @@ class Graph(Protocol):
         """
         del inputs
 
+    def settle(self) -> None:
+        """Wait until runs take as long as from then on, before they are measured.
+
+        Unless a graph says otherwise they do from the first on. Others run meanwhile.
+        """
+        return
+
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Return the scratch bytes that one run with these input shapes needs; 0 if not known."""
         del shapes

@@ -1,5 +1,7 @@
 """What is OpenVINO's own in an encoder; that its layers are right is tested beside torch's."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -175,7 +177,10 @@ def test_a_run_on_all_cores_has_bodies_for_few_tokens(encoder, monkeypatch):
     monkeypatch.setattr(
         module._Compiled, "_given", lambda *told: asked.append(given(*told)) or asked[-1]
     )
-    wide, narrow = OpenVinoLayers(encoder).layers(1, 1), OpenVinoLayers(encoder).layers(1, 2)
+    layered = OpenVinoLayers(encoder)
+    wide, narrow = layered.layers(1, 1), OpenVinoLayers(encoder).layers(1, 2)
+    layered.compile_bodies()
+    layered.settle()
     for lengths in (5,), (16,), (17,), (3, 9, 1), (32,) * 4, (32,) * 5, (30, 30, 29), (2,), (16,):
         mask = (np.arange(max(lengths)) < np.array(lengths)[:, None]).astype(np.int64)
         packed = pack_rows(np.arange(mask.size).reshape(mask.shape) % 90, mask)
@@ -191,6 +196,32 @@ def test_a_run_on_all_cores_has_bodies_for_few_tokens(encoder, monkeypatch):
         assert len(alone) == 2
 
 
+def test_bodies_are_compiled_beside_serving(folder, monkeypatch):
+    """A run does not wait for them, and measuring does; closing ends what has begun."""
+    go, sized = threading.Event(), module._sized
+    monkeypatch.setattr(module, "_sized", lambda model: go.wait(10) and sized(model))
+    graph = CpuDevice(lanes=1).load(GraphSource.of(folder / "config.json", threads=1))
+    inputs = {"input_ids": np.array([[5, 6, 7]]), "attention_mask": np.ones((1, 3), np.int64)}
+    graph._layers.compile_bodies()
+    other = graph._layers.layers(1, 1)
+    asked = []
+    given = module._Compiled._given
+    monkeypatch.setattr(
+        module._Compiled, "_given", lambda *told: asked.append(given(*told)) or asked[-1]
+    )
+    (free,) = graph.run(inputs, {}, exclusive=True).values()
+    other(rows())
+    assert [len(one) for one in asked] == [2, 2]
+    go.set()
+    graph.settle()
+    other(rows())
+    assert len(asked[-1]) == 3
+    (body,) = graph.run(inputs, {}, exclusive=True).values()
+    np.testing.assert_allclose(body, free, atol=1e-5)
+    graph.close()
+    assert not [one for one in threading.enumerate() if one.name == "bodies"]
+
+
 def test_bodies_that_cannot_be_had_leave_one_for_any_shape(encoder, monkeypatch, caplog):
     """The log says why."""
     caplog.set_level("INFO")
@@ -199,7 +230,10 @@ def test_bodies_that_cannot_be_had_leave_one_for_any_shape(encoder, monkeypatch,
         raise RuntimeError("Exception from node.cpp:794:\nno such reshape")
 
     monkeypatch.setattr(module, "fixed", refuse)
-    run = OpenVinoLayers(encoder).layers(1, 1)
+    layered = OpenVinoLayers(encoder)
+    run = layered.layers(1, 1)
+    layered.compile_bodies()
+    layered.settle()
     assert np.isfinite(run(rows())).all()
     assert "one body for pieces of all sizes: no such reshape" in caplog.text
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from builders.null_models import comes_true, connected_to, num_descriptors, num_ours, write_null
-from fakes.null_device import NullDevice
+from fakes.null_device import NullDevice, NullGraph
 from fakes.null_faults import Fault
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import (
@@ -410,6 +410,18 @@ def test_preparing_is_measured_once(stub, device):
     assert first.outputs == second.outputs == {"y": (1,)}
     assert (device.counts.prepares, device.counts.runs) == (1, 3)
     assert stub.ask(Inspect(id=6), Report).prepared == 1
+
+
+def test_what_is_measured_waits_until_the_graph_has_settled(stub, monkeypatch):
+    """Not what is only prepared, as after a restart, nor a first run beside others."""
+    settled = []
+    monkeypatch.setattr(NullGraph, "settle", lambda _: settled.append(1), raising=False)
+    for number, (repeats, alone) in enumerate([(0, True), (1, False), (1, True)]):
+        given_input = PrepareInput(name="x", dtype="FP32", shape=(1, 4 + number), fill=0.0)
+        asked = Prepare(id=5, graph=stub.graph, inputs=(given_input,), repeats=repeats, alone=alone)
+        assert not settled
+        stub.ask(asked, Prepared)
+    assert settled == [1]
 
 
 def test_preparing_an_unknown_graph_is_refused(stub):

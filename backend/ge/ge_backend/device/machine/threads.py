@@ -9,9 +9,7 @@ since what others do can only lengthen a run.
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +17,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ge_backend.errors import GeError
+from ge_backend.device.machine.background import Background
 from ge_backend.tensors import Array
 
 __all__ = ["Cores", "ThreadChoice", "num_elements"]
-
-log = logging.getLogger(__name__)
 
 # At half load, requests that come at random leave no such gap once in a thousand; a client that
 # waits for each answer before it asks again leaves nothing else.
@@ -134,12 +130,13 @@ class ThreadChoice(Generic[_Session]):
     ) -> None:
         self._cores = cores
         self._narrow = narrow
-        self._wide: _Session | None = None
-        self._open_wide = open_wide if threads == 0 and cores.count > 1 else None
+        self._opened = Background(
+            open_wide if threads == 0 and cores.count > 1 else None,
+            name="wide",
+            without="runs that are alone use one thread",
+        )
         self._freeing = freeing
         self._sizes: dict[int, _Size] = {}
-        self._lock = threading.Lock()
-        self._opening: threading.Thread | None = None
 
     @contextmanager
     def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
@@ -157,32 +154,20 @@ class ThreadChoice(Generic[_Session]):
 
     def close(self) -> None:
         """Free both sessions, after waiting for one that is being opened."""
-        with self._lock:
-            self._open_wide = None
-            opening = self._opening
-        if opening is not None:
-            opening.join()
+        self._opened.wait()
         with self._freeing():
-            self._wide = None
+            self._opened.close()
             del self._narrow
+
+    @property
+    def _wide(self) -> _Session | None:
+        return self._opened.value
 
     def _ready(self) -> _Session | None:
         """Return the wide session; it is opened in the background if that was not done yet."""
-        if self._wide is not None or self._open_wide is None:
-            return self._wide
-        with self._lock:
-            if self._opening is None and self._open_wide is not None:
-                self._opening = threading.Thread(
-                    target=self._open, args=(self._open_wide,), name="wide", daemon=True
-                )
-                self._opening.start()
+        if self._wide is None:
+            self._opened.begin()
         return self._wide
-
-    def _open(self, open_wide: Callable[[], _Session]) -> None:
-        try:
-            self._wide = open_wide()
-        except GeError as error:
-            log.warning("runs that are alone use one thread: %s", error)
 
 
 def _class_of(elements: int) -> int:

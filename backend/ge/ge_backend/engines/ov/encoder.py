@@ -12,7 +12,6 @@ import logging
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,8 @@ from openvino.frontend import FrontEndManager
 from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
 from ge_backend.device.base import GraphSource
+from ge_backend.device.machine.background import Background
+from ge_backend.device.machine.host_memory import give_back_freed
 from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
@@ -36,7 +37,7 @@ from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.engines.torch.encoder import Layers, PackedEncoder
 from ge_backend.engines.torch.encoder_graph import EncoderGraph
 from ge_backend.engines.torch.masked_layers import MaskedLayers, Pieces, Tokens
-from ge_backend.engines.torch.packed_rows import rounded_tokens
+from ge_backend.engines.torch.packed_rows import PackedRows, rounded_tokens
 from ge_backend.engines.torch.pretrained import quiet
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
@@ -52,7 +53,8 @@ MAX_TOKENS = 512
 # Where one run takes all cores, pieces of at most these many tokens, in one block, have bodies of
 # their own. A model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of
 # 2 to 4 (an encoder of 6 layers), whatever its precision. Of more tokens that is a small part, and
-# to fill them up costs more in FP32. A body takes 10 MB and a quarter of a second to compile.
+# to fill them up costs more in FP32. A body takes 10 MB and a quarter of a second to compile, which
+# is done beside serving.
 SIZES = (8, 16, 24, 32, 40, 48, 56, 64)
 # Scores take the square of it.
 LONGEST_ROW = 2048
@@ -78,17 +80,29 @@ class OpenVinoEncoder(EncoderGraph):
     """
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
-        arithmetic = arithmetic_of(source.precision, source.path)
+        self._source = source
         super().__init__(
-            source,
-            cores,
-            engine=partial(OpenVinoLayers, arithmetic=arithmetic),
-            freeing=signal_stack_kept,
-            dtypes=DTYPES,
+            source, cores, engine=self._layered, freeing=signal_stack_kept, dtypes=DTYPES
         )
+        self._layers.compile_bodies()
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Do nothing: one model serves all shapes, and what it takes for a run is not told."""
+
+    def settle(self) -> None:
+        """Wait for bodies that are being compiled; see `Graph.settle`."""
+        self._layers.settle()
+
+    def close(self) -> None:
+        """Free the weights."""
+        super().close()
+        with signal_stack_kept():
+            self._layers.close()
+
+    def _layered(self, encoder: PackedEncoder) -> OpenVinoLayers:
+        arithmetic = arithmetic_of(self._source.precision, self._source.path)
+        self._layers = OpenVinoLayers(encoder, arithmetic=arithmetic)
+        return self._layers
 
 
 class OpenVinoLayers:
@@ -118,6 +132,8 @@ class OpenVinoLayers:
         if self._arithmetic.compressed:
             encoder.tolerance = COMPRESSED
             encoder.base = None  # the graph keeps those of its weights that are left
+        self._begun = False
+        self._bodies: list[Background[Layers]] = []
 
     def layers(self, threads: int, at_once: int) -> Layers:
         """Compile; see `EncoderEngine`."""
@@ -131,15 +147,58 @@ class OpenVinoLayers:
                 **self._arithmetic.options,
             )
 
-        if at_once == 1:
+        def sized() -> Layers:
             try:
-                sized = _Compiled(lambda: compile_any(_sized(self._model)), SIZES)
-                return _pieces(self._encoder, _rounded).layers(sized.run)
+                compiled = _Compiled(lambda: compile_any(_sized(self._model)), SIZES)
             except ENGINE_ERRORS as error:
-                log.info("one body for pieces of all sizes: %s", cause(error))
+                raise Unsupported(cause(error)) from error
+            give_back_freed()  # compiling goes by way of copies
+            return _pieces(self._encoder, _rounded).layers(compiled.run)
+
         with _refusing():
             compiled = _Compiled(lambda: compile_any(self._model))
-        return _pieces(self._encoder).layers(compiled.run)
+        free = _pieces(self._encoder).layers(compiled.run)
+        if at_once > 1:
+            return free
+        bodies = Background(sized, name="bodies", without="one body for pieces of all sizes")
+        self._bodies.append(bodies)
+        if self._begun:
+            bodies.begin()
+        return _BetterLater(free, bodies).run
+
+    def compile_bodies(self) -> None:
+        """Have bodies for small pieces, in layers that have none yet, and in those to come.
+
+        In the background: the layers are of use meanwhile.
+        """
+        self._begun = True
+        for bodies in self._bodies:
+            bodies.begin()
+
+    def settle(self) -> None:
+        """Wait for bodies that are being compiled."""
+        for bodies in self._bodies:
+            bodies.wait()
+
+    def close(self) -> None:
+        """Free bodies, after waiting for those that are being compiled."""
+        for bodies in self._bodies:
+            bodies.close()
+
+
+class _BetterLater:
+    """Layers that are there at once, and free their memory when better ones are."""
+
+    def __init__(self, layers: Layers, later: Background[Layers]) -> None:
+        self._layers, self._later = layers, later
+
+    def run(self, packed: PackedRows) -> Array:
+        """Return what the layers make of these rows; a run is computed by one of the two."""
+        better = self._later.value
+        if better is not None and better is not self._layers:
+            with signal_stack_kept():
+                self._layers = better
+        return self._layers(packed)
 
 
 class _Compiled:

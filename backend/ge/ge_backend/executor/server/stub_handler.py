@@ -217,10 +217,13 @@ class StubHandler:
         """Prepare in a lane; what is measured, one at a time for all connections.
 
         Models that warm up side by side would else measure each other. What is only prepared, or
-        need not be measured alone, takes no turn among them. This thread may wait for another that
-        prepares the same graph, since its stub does nothing else meanwhile.
+        need not be measured alone, takes no turn among them. This thread may wait for the graph, or
+        for another that prepares it, since its stub does nothing else meanwhile.
         """
         entry, graph_cache = held.entry, self._context.graph_cache
+        measures = message.alone and message.repeats > 0
+        if measures:
+            held.graph.settle()
 
         def action(grant: Grant) -> Reply:
             del grant  # measured as it will run under load
@@ -240,7 +243,7 @@ class StubHandler:
             label=label,
             tell=tell,
         )
-        job.bounded, job.measures = False, message.alone and message.repeats > 0
+        job.bounded, job.measures = False, measures
         self._context.lanes.submit(job)
 
     def _job(  # noqa: PLR0913 - all that a job needs
