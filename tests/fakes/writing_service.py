@@ -3,14 +3,14 @@
 from ge_backend.errors import InvalidRequest
 from ge_backend.executor.server.queue import Job
 from ge_text.protocol import (
+    Abort,
     Delta,
-    Look,
-    News,
     Parts,
-    Refused,
-    Seen,
+    RequestFailed,
+    StatsReply,
+    StatsRequest,
     Submit,
-    Withdraw,
+    TokenUpdates,
     parts_of,
 )
 
@@ -38,16 +38,17 @@ class WritingService:
         if isinstance(message, Submit):
             self.submitted.append(message)
             self.begin(client, message)
-        elif isinstance(message, Withdraw):
+        elif isinstance(message, Abort):
             self.withdrawn.append(message.number)
-        elif isinstance(message, Look):
-            self.say(client, Seen(counts={"steps": 1}))
+        elif isinstance(message, StatsRequest):
+            self.say(client, StatsReply(counts={"steps": 1}))
 
     def begin(self, client, asked):
         if "wrong" in asked.text:
             error = InvalidRequest("this is wrong")
             self.say(
-                client, Refused(number=asked.number, error="InvalidRequest", message=str(error))
+                client,
+                RequestFailed(number=asked.number, error="InvalidRequest", message=str(error)),
             )
         elif "kill" in asked.text:
             self.kill()
@@ -65,7 +66,7 @@ class WritingService:
                 ids=(done,),
                 finish="length" if last else "",
             )
-            self.say(client, News(deltas=(delta,)))
+            self.say(client, TokenUpdates(deltas=(delta,)))
             if last:
                 return lambda: None
             if "hold" in asked.text and done + 1 == self.hold_after:

@@ -9,16 +9,16 @@ from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
 from ge_text import protocol as messages
 from ge_text.engine.figures import HistogramFigures
 from ge_text.protocol import (
+    Abort,
     Delta,
-    Look,
-    News,
     Parts,
-    Refused,
+    RequestFailed,
     Sample,
-    Seen,
     ServiceSpec,
+    StatsReply,
+    StatsRequest,
     Submit,
-    Withdraw,
+    TokenUpdates,
     joined,
     parts_of,
 )
@@ -28,11 +28,11 @@ DELTA = Delta(number=3, sample=0, text="a", ids=(5,), cumulative=-1.0, prompt_to
 EVERY = (
     SUBMIT,
     dataclasses.replace(SUBMIT, samples=(Sample(ids=(7, 8)), Sample(ended=True))),
-    Withdraw(number=3),
-    Look(),
-    News(deltas=(DELTA,)),
-    Refused(number=3, error="QueueFull", message="full"),
-    Seen(
+    Abort(number=3),
+    StatsRequest(),
+    TokenUpdates(deltas=(DELTA,)),
+    RequestFailed(number=3, error="QueueFull", message="full"),
+    StatsReply(
         levels={"running": 2.0},
         counts={"steps": 3},
         histograms={"step": HistogramFigures(bounds=(0.1,), counts=(1, 0), total=0.05)},

@@ -1,10 +1,10 @@
 """What a stub and the service `generation` say to each other, in the bodies of posts.
 
     stub → service            service → stub
-    Submit(number, …)         News(deltas)*, the last delta of each sample with its `finish`
-                              Refused(number, error, message) in place of the rest
-    Withdraw(number)          Refused(number, …), or News if it had ended
-    Look()                    Seen(figures)
+    Submit(number, …)         TokenUpdates(deltas)*, the last delta of each sample with its `finish`
+                              RequestFailed(number, error, message) in place of the rest
+    Abort(number)             RequestFailed(number, …), or TokenUpdates if it had ended
+    StatsRequest()            StatsReply(figures)
 
 A request is known by its connection and `number`. What is too long for one post goes in several:
 each begins with a byte that says whether more follows.
@@ -24,16 +24,16 @@ from ge_text.engine.figures import HistogramFigures
 
 __all__ = [
     "CODEC",
+    "Abort",
     "Delta",
-    "Look",
-    "News",
     "Parts",
-    "Refused",
+    "RequestFailed",
     "Sample",
-    "Seen",
     "ServiceSpec",
+    "StatsReply",
+    "StatsRequest",
     "Submit",
-    "Withdraw",
+    "TokenUpdates",
     "joined",
     "parts_of",
 ]
@@ -145,15 +145,15 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
+class Abort:
     """The client of this request no longer waits."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """Ask what has been counted since anybody looked last."""
+class StatsRequest:
+    """Ask what has been counted since the last request for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,14 +186,14 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class TokenUpdates:
     """What steps have brought, for any number of requests; at most one delta per sample."""
 
     deltas: tuple[Delta, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class RequestFailed:
     """A request has ended without its answer; `error` is a class name of `ge_backend.errors`."""
 
     number: int
@@ -202,8 +202,8 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """Levels as they are now, and what was counted since the last look of any stub.
+class StatsReply:
+    """Levels as they are now, and what was counted since any stub asked last.
 
     Attributes:
         engine: what computes the steps, by its name in the table, or `vllm`.
@@ -229,12 +229,13 @@ def joined(deltas: Sequence[Delta]) -> Delta:
 
 
 _SPECS: Codec[ServiceSpec] = Codec((ServiceSpec,))
-CODEC: Codec[Submit | Withdraw | Look | News | Refused | Seen] = Codec(
-    (Submit, Withdraw, Look, News, Refused, Seen)
+TextMessage = Submit | Abort | StatsRequest | TokenUpdates | RequestFailed | StatsReply
+CODEC: Codec[TextMessage] = Codec(
+    (Submit, Abort, StatsRequest, TokenUpdates, RequestFailed, StatsReply)
 )
 
 
-def parts_of(message: Submit | Withdraw | Look | News | Refused | Seen) -> Iterator[bytes]:
+def parts_of(message: TextMessage) -> Iterator[bytes]:
     """Yield the bodies of the posts that carry a message; `Parts` is the inverse."""
     block = CODEC.encode(message)
     for start in range(0, len(block), _PART_BYTES):
@@ -248,7 +249,7 @@ class Parts:
     def __init__(self) -> None:
         self._block = bytearray()
 
-    def take(self, body: bytes) -> Submit | Withdraw | Look | News | Refused | Seen | None:
+    def take(self, body: bytes) -> TextMessage | None:
         """Return the message that this post completes, None if more follows.
 
         Raises:

@@ -10,9 +10,9 @@ from builders.null_models import comes_true
 from ge_text.protocol import (
     CODEC,
     Delta,
-    News,
     Parts,
-    Refused,
+    RequestFailed,
+    TokenUpdates,
     joined,
 )
 from ge_text.service.outbox import MAX_UNSAID, NEWS_BYTES, Outbox
@@ -42,11 +42,11 @@ def test_deltas_are_joined_while_a_client_is_slow():
     for text in "bcd":
         outbox.put(replace(DELTA, text=text))
     outbox.put(replace(DELTA, sample=1))
-    outbox.say(Refused(number=9, error="QueueFull", message="full"))
+    outbox.say(RequestFailed(number=9, error="QueueFull", message="full"))
     client.go.set()
     assert comes_true(lambda: len(client.taken) == 3)
     first, second, third = client.taken
-    assert first == News(deltas=(DELTA,))
+    assert first == TokenUpdates(deltas=(DELTA,))
     assert [(d.sample, d.text, d.ids) for d in second.deltas] == [
         (0, "bcd", (5, 5, 5)),
         (1, "a", (5,)),
@@ -69,11 +69,11 @@ def test_what_is_too_long_for_one_message_goes_in_several():
     client = Client()
     outbox = Outbox(client)
     outbox.put(*parts)
-    outbox.say(Refused(number=9, error="QueueFull", message="full"))
+    outbox.say(RequestFailed(number=9, error="QueueFull", message="full"))
     client.go.set()
-    assert comes_true(lambda: client.taken and isinstance(client.taken[-1], Refused))
+    assert comes_true(lambda: client.taken and isinstance(client.taken[-1], RequestFailed))
     outbox.close()
-    news = [one for one in client.taken if isinstance(one, News)]
+    news = [one for one in client.taken if isinstance(one, TokenUpdates)]
     assert len(news) > 4
     assert max(len(CODEC.encode(one)) for one in news) <= NEWS_BYTES
     for sample in range(4):
@@ -91,13 +91,13 @@ def test_who_asks_for_more_waits_while_much_is_unsaid(end):
     outbox.put(DELTA)
     assert client.entered.wait(20)
     for number in range(MAX_UNSAID - 1):
-        outbox.say(Refused(number=number, error="QueueFull", message="full"))
+        outbox.say(RequestFailed(number=number, error="QueueFull", message="full"))
     outbox.wait_for_room()
-    outbox.say(Refused(number=1, error="QueueFull", message="full"))
+    outbox.say(RequestFailed(number=1, error="QueueFull", message="full"))
     waiting = threading.Thread(target=outbox.wait_for_room, daemon=True)
     waiting.start()
     assert waiting.is_alive()
-    outbox.say(Refused(number=2, error="QueueFull", message="full"))
+    outbox.say(RequestFailed(number=2, error="QueueFull", message="full"))
     if end == "closed":
         outbox.close()
     client.go.set()

@@ -37,12 +37,12 @@ from ge_text.engine.sequence import Finish
 from ge_text.engine.update import Update
 from ge_text.models.open import OpenedLanguage
 from ge_text.protocol import (
-    Look,
+    Abort,
     Parts,
     Sample,
     ServiceSpec,
+    StatsRequest,
     Submit,
-    Withdraw,
     parts_of,
 )
 from ge_text.service import engine as text_engine
@@ -223,7 +223,7 @@ def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatc
     connection, number, count = rig.connect(), 5, 4000
     opened = OpenService(id=number, kind="generation", key=rig.key)
     connection.ask(opened, ServiceOpened)
-    (look,) = parts_of(Look())
+    (look,) = parts_of(StatsRequest())
     asked = []
 
     def ask():
@@ -291,10 +291,10 @@ def test_a_stop_text_ends_its_sample(rig):
     assert sink.text() == whole[: whole.index(stop)]
     assert sink.deltas[-1][0].finish == "stop"
     seen = []
-    looker = rig.client(on_seen=seen.append)
+    looker = rig.client(on_stats=seen.append)
 
     def free():
-        looker.look()
+        looker.ask_stats()
         return bool(seen) and seen[-1].levels["blocks_used"] == 0
 
     assert comes_true(free)
@@ -609,14 +609,14 @@ def test_an_engine_that_cannot_end_its_texts_ends_the_executor(rig, monkeypatch)
 def test_who_leaves_takes_its_requests_along(rig):
     """Nothing of a client that is gone runs on."""
     staying, seen = rig.client(), []
-    staying.on_seen = seen.append
+    staying.on_stats = seen.append
     leaving = rig.client()
     ask(leaving, ids=[9], max_tokens=400)
     leaving._closing.set()
     leaving._stream.close()
 
     def idle():
-        staying.look()
+        staying.ask_stats()
         return bool(seen) and seen[-1].levels["running"] == 0 and seen[-1].levels["waiting"] == 0
 
     assert comes_true(idle)
@@ -677,10 +677,10 @@ def test_texts_whose_steps_find_no_place_fail(monkeypatch, tmp_path):
 def test_figures_are_told_once(rig):
     """What one instance has been told of, another one is not told again."""
     seen = []
-    first, second = rig.client(on_seen=seen.append), rig.client(on_seen=seen.append)
+    first, second = rig.client(on_stats=seen.append), rig.client(on_stats=seen.append)
     assert ask(first, ids=[9]).end() is None
     for count, client in enumerate((first, second, first), start=1):
-        client.look()
+        client.ask_stats()
         assert comes_true(lambda count=count: len(seen) == count)
     assert sum(figures.counts["generated_tokens"] for figures in seen) == 8
     assert sum(sum(figures.histograms["first_token"].counts) for figures in seen) == 1
@@ -704,8 +704,8 @@ def test_buckets_are_made_ready_before_the_first_request(monkeypatch):
         (1, q, c) for q in (8, 64) for c in (16, 128)
     }
     seen = []
-    looker = rig.client(on_seen=seen.append)
-    looker.look()
+    looker = rig.client(on_stats=seen.append)
+    looker.ask_stats()
     assert comes_true(lambda: bool(seen))
     assert sum(seen[0].buckets.values()) == 8
     assert {tuple(map(int, name.split("x"))) for name in seen[0].buckets} == shapes
@@ -981,7 +981,7 @@ def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     monkeypatch.setattr(lanes.log, "exception", lambda *text: tracebacks.append(text))
     assert ask(client, ids=[9, 10]).end() is None
     ((service,),) = (rig.executor.services._shared.values(),)
-    packed = hostile_json((Submit, Withdraw, Look), [""]).map(json.dumps)
+    packed = hostile_json((Submit, Abort, StatsRequest), [""]).map(json.dumps)
     bodies = st.builds(
         lambda head, text: head + text.encode(), st.sampled_from([b".", b"+", b"", b"x"]), packed
     )

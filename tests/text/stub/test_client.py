@@ -22,7 +22,7 @@ from ge_backend.errors import (
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.server.executor import Executor
 from ge_text import protocol as generation_messages
-from ge_text.protocol import Delta, News, Refused, Submit
+from ge_text.protocol import Delta, RequestFailed, Submit, TokenUpdates
 from ge_text.stub import client as generation
 from ge_text.stub.client import GenerationClient
 
@@ -55,7 +55,7 @@ class Rig:
         self.sockets, self.restarts, self.seen = [], 0, []
         self.refusal = None
         self.client = GenerationClient(
-            self.connect, lambda: "key", on_restart=self.count, on_seen=self.seen.append
+            self.connect, lambda: "key", on_restart=self.count, on_stats=self.seen.append
         )
         self.service = WritingService.made
         self.service.kill = self.kill
@@ -175,7 +175,7 @@ class Trial:
     def all_was_read(self):
         """Wait until the service has read what was sent."""
         count = len(self.rig.seen)
-        self.rig.client.look()
+        self.rig.client.ask_stats()
         assert comes_true(lambda: len(self.rig.seen) > count)
 
 
@@ -190,14 +190,14 @@ def test_nobody_is_blamed_for_the_death_of_an_executor_over_what_was_withdrawn(r
     assert (trial.next.ids, trial.next.error) == ([0, 1, 2, 3, 4], None)
 
 
-@pytest.mark.parametrize("kind", ["Refused", "News"])
+@pytest.mark.parametrize("kind", ["RequestFailed", "TokenUpdates"])
 def test_the_next_is_tried_once_the_step_of_what_was_withdrawn_has_ended(rig, kind):
     """That the service answers for it says so: with its token, or that it is cancelled."""
     trial = Trial(rig)
     trial.long = False
     answers = {
-        "Refused": Refused(number=1, error="Cancelled", message="it was cancelled"),
-        "News": News(deltas=(Delta(number=1, sample=0, text="a", ids=(5,)),)),
+        "RequestFailed": RequestFailed(number=1, error="Cancelled", message="it was cancelled"),
+        "TokenUpdates": TokenUpdates(deltas=(Delta(number=1, sample=0, text="a", ids=(5,)),)),
     }
     rig.service.say(list(rig.service.parts)[-1], answers[kind])
     assert trial.next.over.wait(20)
@@ -355,11 +355,11 @@ def test_closing_lets_texts_end_for_a_while(rig, monkeypatch):
 
 def test_figures_come_when_asked_for(rig):
     """A look is answered some time later, also by the next executor."""
-    rig.client.look()
+    rig.client.ask_stats()
     assert comes_true(lambda: [seen.counts for seen in rig.seen] == [{"steps": 1}])
     rig.kill()
     assert comes_true(lambda: rig.restarts == 1 and len(rig.sockets) == 2)
-    assert comes_true(lambda: rig.client.look() or len(rig.seen) >= 2)
+    assert comes_true(lambda: rig.client.ask_stats() or len(rig.seen) >= 2)
 
 
 def test_who_is_late_at_a_later_executor_is_told_of_the_whole_limit(rig):
@@ -368,7 +368,7 @@ def test_who_is_late_at_a_later_executor_is_told_of_the_whole_limit(rig):
     sink = rig.ask("hold", timeout_s=60.0)
     assert comes_true(lambda: sink.ids == [0])
     late = "the request was not done within its 0.001 s; allow it more"
-    refused = Refused(number=1, error="DeadlineExceeded", message=late)
+    refused = RequestFailed(number=1, error="DeadlineExceeded", message=late)
     rig.service.say(list(rig.service.parts)[-1], refused)
     assert sink.over.wait(20)
     assert str(sink.error) == "the request was not done within its 60 s; allow it more"
@@ -379,7 +379,7 @@ def test_looks_do_not_pile_up_at_an_executor_that_says_nothing(rig, monkeypatch)
     answers = []
     monkeypatch.setattr(rig.service, "say", lambda *answer: answers.append(answer))
     for _ in range(5):
-        rig.client.look()
+        rig.client.ask_stats()
     assert comes_true(lambda: len(answers) == 1)
     time.sleep(0.05)
     assert len(answers) == 1

@@ -167,7 +167,7 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
     from ge_text.stub import instance as generation
 
     def opened(config, recorder, *, on_restart):
-        nothing = {"look": lambda: None, "close": lambda: None}
+        nothing = {"ask_stats": lambda: None, "close": lambda: None}
         return SimpleNamespace(ready=True, outstanding=SHOWN, **nothing)
 
     note_heal(tmp_path, "m")
@@ -201,7 +201,7 @@ def test_no_text_waits_for_a_device_that_is_lost(pb_utils, monkeypatch, tmp_path
     client = SimpleNamespace(ready=True, outstanding=SHOWN, close=lambda: None)
 
     def opened(config, recorder, *, on_restart):
-        client.look = lambda: recorder.set("ge_text_waiting", 3.0)
+        client.ask_stats = lambda: recorder.set("ge_text_waiting", 3.0)
         return client
 
     def waiting():
@@ -212,6 +212,6 @@ def test_no_text_waits_for_a_device_that_is_lost(pb_utils, monkeypatch, tmp_path
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))
     served = generation.Generation.open(instance_of({"name": "m"}))
     assert comes_true(lambda: waiting() == 3)
-    client.look, client.ready = lambda: None, False
+    client.ask_stats, client.ready = lambda: None, False
     assert comes_true(lambda: waiting() == 0)
     served.close()

@@ -15,7 +15,7 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.checkpoint import read_checkpoint
 from ge_backend.serving.connect import VISIBLE
 from ge_text.engine.figures import HistogramFigures, Tally
-from ge_text.protocol import Seen, ServiceSpec
+from ge_text.protocol import ServiceSpec, StatsReply
 from ge_text.service.service import LEVELS
 from ge_text.stub import opening as generation
 from ge_text.stub.opening import (
@@ -53,7 +53,7 @@ def test_all_that_an_engine_counts_is_a_metric():
         )
         for name, f in tally.pictures().items()
     }
-    seen = Seen(
+    seen = StatsReply(
         engine="torch",
         levels=dict.fromkeys(LEVELS, 1.0),
         counts=dict.fromkeys(tally.counts, 1),

@@ -12,7 +12,7 @@ from ge_text.engine.sequence import Finish
 from ge_text.engine.text import TextAssembler
 from ge_text.engine.update import Update
 from ge_text.models.base import Tokenizer
-from ge_text.protocol import Delta, Refused, Submit
+from ge_text.protocol import Delta, RequestFailed, Submit
 from ge_text.service.outbox import Outbox
 
 __all__ = ["TextAnswer"]
@@ -160,7 +160,9 @@ class TextAnswer:
     def _refuse(self, error: GeError) -> None:
         if not self._refused:
             number = self.asked.number
-            self.outbox.say(Refused(number=number, error=type(error).__name__, message=str(error)))
+            self.outbox.say(
+                RequestFailed(number=number, error=type(error).__name__, message=str(error))
+            )
         self._refused = True
 
     def _assembler(self, known: tuple[int, ...]) -> TextAssembler | None:

@@ -11,9 +11,9 @@ from ge_backend.executor.server.services import Client
 from ge_text.protocol import (
     MAX_BYTES,
     Delta,
-    News,
-    Refused,
-    Seen,
+    RequestFailed,
+    StatsReply,
+    TokenUpdates,
     joined,
     parts_of,
 )
@@ -36,7 +36,7 @@ class Outbox:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._deltas: dict[tuple[int, int], list[Delta]] = {}
-        self._others: list[Refused | Seen] = []
+        self._others: list[RequestFailed | StatsReply] = []
         self._closed = False
         self._changed = threading.Condition()
         threading.Thread(target=self._post, name="outbox", daemon=True).start()
@@ -48,7 +48,7 @@ class Outbox:
                 self._deltas.setdefault((delta.number, delta.sample), []).append(delta)
             self._changed.notify_all()
 
-    def say(self, message: Refused | Seen) -> None:
+    def say(self, message: RequestFailed | StatsReply) -> None:
         """Say something else, after all deltas that were put before."""
         with self._changed:
             self._others.append(message)
@@ -74,12 +74,12 @@ class Outbox:
                 deltas, self._deltas = self._deltas, {}
                 others, self._others = self._others, []
                 self._changed.notify_all()
-            for message in chain(_news(deltas.values()), others):
+            for message in chain(_updates(deltas.values()), others):
                 for part in parts_of(message):
                     self._client.post(part)
 
 
-def _news(samples: Iterable[Sequence[Delta]]) -> Iterator[News]:
+def _updates(samples: Iterable[Sequence[Delta]]) -> Iterator[TokenUpdates]:
     """Yield messages with the deltas of all samples, joined as far as one message takes them."""
     whole: list[Delta] = []
     room = NEWS_BYTES
@@ -87,13 +87,13 @@ def _news(samples: Iterable[Sequence[Delta]]) -> Iterator[News]:
         parts: list[Delta] = []
         for delta in chain.from_iterable(map(_pieces, deltas)):
             if (nbytes := _nbytes(delta)) > room and (whole or parts):
-                yield News(deltas=(*whole, joined(parts)) if parts else tuple(whole))
+                yield TokenUpdates(deltas=(*whole, joined(parts)) if parts else tuple(whole))
                 whole, parts, room = [], [], NEWS_BYTES
             parts.append(delta)
             room -= nbytes
         whole.append(joined(parts))
     if whole:
-        yield News(deltas=tuple(whole))
+        yield TokenUpdates(deltas=tuple(whole))
 
 
 def _nbytes(delta: Delta) -> int:

@@ -28,13 +28,13 @@ from ge_text.engine.update import Update
 from ge_text.models.base import Tokenizer
 from ge_text.models.structure import Guide
 from ge_text.protocol import (
-    Look,
+    Abort,
     Parts,
-    Refused,
-    Seen,
+    RequestFailed,
     ServiceSpec,
+    StatsReply,
+    StatsRequest,
     Submit,
-    Withdraw,
 )
 from ge_text.service.answer import TextAnswer
 from ge_text.service.engine import open_engine
@@ -70,7 +70,7 @@ class GenerationService:
         self._holder = f"{self._spec.served_as} #{id(self)}"
         self._take_place()
         self._clients: dict[Client, _Member] = {}
-        self._looked = self._engine.figures()
+        self._last_figures = self._engine.figures()
         self._joined = itertools.count()
         self._stepping = False
         self._closed = False
@@ -99,13 +99,15 @@ class GenerationService:
             error = settled(lambda: self._submit(member, message), self._context.on_fault)
             if error is not None:
                 member.outbox.say(
-                    Refused(number=message.number, error=type(error).__name__, message=str(error))
+                    RequestFailed(
+                        number=message.number, error=type(error).__name__, message=str(error)
+                    )
                 )
-        elif isinstance(message, Withdraw):
+        elif isinstance(message, Abort):
             self._engine.cancel(member.name(message.number))
             self._kick()
-        elif isinstance(message, Look):
-            member.outbox.say(self._seen())
+        elif isinstance(message, StatsRequest):
+            member.outbox.say(self._stats())
 
     def leave(self, client: Client) -> None:
         """Drop what a client has asked for."""
@@ -281,11 +283,11 @@ class GenerationService:
             member.numbers.discard(answer.asked.number)
         return stopped
 
-    def _seen(self) -> Seen:
+    def _stats(self) -> StatsReply:
         """Return what was counted since anybody looked last, and the levels of now."""
         with self._lock:
-            before, self._looked = self._looked, self._engine.figures()
-            return _difference(before, self._looked, self._opened.name)
+            before, self._last_figures = self._last_figures, self._engine.figures()
+            return _difference(before, self._last_figures, self._opened.name)
 
 
 def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -318,11 +320,11 @@ class _Member:
         return f"{self.place}.{number}"
 
 
-def _difference(before: Figures, now: Figures, engine: str) -> Seen:
+def _difference(before: Figures, now: Figures, engine: str) -> StatsReply:
     histograms = {
         name: seen.since(before.histograms[name]) for name, seen in now.histograms.items()
     }
-    return Seen(
+    return StatsReply(
         engine=engine,
         levels={name: float(getattr(now, name)) for name in LEVELS},
         counts={name: count - before.counts[name] for name, count in now.counts.items()},

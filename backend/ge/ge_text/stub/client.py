@@ -38,15 +38,15 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.stream import ServiceStream
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_text.protocol import (
+    Abort,
     Delta,
-    Look,
-    News,
     Parts,
-    Refused,
+    RequestFailed,
     Sample,
-    Seen,
+    StatsReply,
+    StatsRequest,
     Submit,
-    Withdraw,
+    TokenUpdates,
     parts_of,
 )
 
@@ -142,7 +142,7 @@ class GenerationClient:
         connect: returns a new connection to the device's executor.
         key: returns what names the service now, see `ge_text/service/service.py`.
         on_restart: called whenever the executor was found dead.
-        on_seen: called with what has been counted, some time after `look`.
+        on_stats: called with what has been counted, some time after `ask_stats`.
         on_close: called last, once the service is left.
 
     Attributes:
@@ -155,15 +155,17 @@ class GenerationClient:
     connect: Callable[[], ExecutorConnection]
     key: Callable[[], str]
     on_restart: Callable[[], None] = lambda: None
-    on_seen: Callable[[Seen], None] = lambda _: None
+    on_stats: Callable[[StatsReply], None] = lambda _: None
     on_close: Callable[[], None] = lambda: None
     told: str = field(init=False, default="")
     _stream: ServiceStream | None = field(init=False, default=None)
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
     _numbers: Iterator[int] = field(init=False, default_factory=partial(itertools.count, 1))
-    _withdrawn: int = field(init=False, default=0)  # the request that was on trial then; 0: none
-    _looking: bool = field(init=False, default=False)
+    _aborted_on_trial: int = field(
+        init=False, default=0
+    )  # the request that was on trial then; 0: none
+    _stats_asked: bool = field(init=False, default=False)
     _closing: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -205,13 +207,13 @@ class GenerationClient:
             self._live[submit.number] = _Live(submit, sink, until_s)
             self._send_waiting()
 
-    def look(self) -> None:
-        """Ask for figures, unless that has been done already; `on_seen` gets them."""
+    def ask_stats(self) -> None:
+        """Ask for figures, unless that has been done already; `on_stats` gets them."""
         with self._lock:
-            if not self._looking:
-                self._looking = True  # before it is sent: the answer comes in another thread
-                if not self._post(Look()):
-                    self._looking = False
+            if not self._stats_asked:
+                self._stats_asked = True  # before it is sent: the answer comes in another thread
+                if not self._post(StatsRequest()):
+                    self._stats_asked = False
 
     def close(self) -> None:
         """Let what runs end, for `DRAIN_S` at most, and leave; what has not ended then fails."""
@@ -241,7 +243,7 @@ class GenerationClient:
             )
             with self._lock:
                 before, self._stream = self._stream, stream
-                self._failure, self.told, self._looking = None, stream.told, False
+                self._failure, self.told, self._stats_asked = None, stream.told, False
                 for live in self._live.values():
                     live.sent = False
                 self._send_waiting()
@@ -259,17 +261,17 @@ class GenerationClient:
     def _take(self, parts: Parts, body: bytes) -> None:
         """Hand out what the service has posted; called by the stream's thread."""
         message = parts.take(body)
-        if isinstance(message, Seen):
-            self._looking = False
-            _unharmed(lambda: self.on_seen(message))
-        elif isinstance(message, Refused):
+        if isinstance(message, StatsReply):
+            self._stats_asked = False
+            _unharmed(lambda: self.on_stats(message))
+        elif isinstance(message, RequestFailed):
             self._end_trial(message.number)
             error = error_from_name(message.error, message.message)
             live = self._live.get(message.number)
             if isinstance(error, DeadlineExceeded) and live is not None:
                 error = live.late()  # a later executor knows of the time that was left
             self._fail(message.number, error)
-        elif isinstance(message, News):
+        elif isinstance(message, TokenUpdates):
             news: dict[int, list[Delta]] = {}
             for delta in message.deltas:
                 news.setdefault(delta.number, []).append(delta)
@@ -308,18 +310,18 @@ class GenerationClient:
                 live.proven = live.deaths <= TRUSTED
 
     def _on_trial(self) -> bool:
-        if self._withdrawn:
+        if self._aborted_on_trial:
             return True
         return any(live.sent and not live.proven for live in self._live.values())
 
     def _end_trial(self, number: int) -> None:
         """Send the next one if the service has answered for what was withdrawn on trial."""
         with self._lock:
-            if number == self._withdrawn:
-                self._withdrawn = 0
+            if number == self._aborted_on_trial:
+                self._aborted_on_trial = 0
                 self._send_waiting()
 
-    def _post(self, message: Submit | Withdraw | Look) -> bool:
+    def _post(self, message: Submit | Abort | StatsRequest) -> bool:
         """Send a message; False where there is no executor: all is sent again to the next one."""
         try:
             if self._stream is not None:
@@ -337,7 +339,7 @@ class GenerationClient:
         self.on_restart()
         guilty: list[int] = []
         with self._lock:
-            self._withdrawn = 0
+            self._aborted_on_trial = 0
             for number, live in self._live.items():
                 live.deaths += live.sent
                 if live.sent and (not live.proven or live.deaths > PATIENCE):
@@ -381,23 +383,23 @@ class GenerationClient:
         self._fail_all(DeviceUnavailable(f"{error}; it is tried again meanwhile"))
 
     def _ask(self) -> None:
-        """Withdraw requests whose clients no longer wait, or whose time was over a while ago."""
+        """Abort requests whose clients no longer wait, or whose time was over a while ago."""
         while not self._closing.wait(ASK_EVERY_S):
             with self._lock:
                 live = list(self._live.items())
             late_s = time.monotonic() - LATE_S
             for number, request in live:
                 if request.sink.unwanted:
-                    self._withdraw(number, Cancelled.by_client())
+                    self._abort(number, Cancelled.by_client())
                 elif request.deadline_s < late_s:
-                    self._withdraw(number, request.late())
+                    self._abort(number, request.late())
 
-    def _withdraw(self, number: int, error: GeError) -> None:
+    def _abort(self, number: int, error: GeError) -> None:
         with self._lock:
             live = self._live.get(number)
             if live is not None and live.sent and not live.proven:
-                self._withdrawn = number
-            self._post(Withdraw(number=number))
+                self._aborted_on_trial = number
+            self._post(Abort(number=number))
         self._fail(number, error)
 
 

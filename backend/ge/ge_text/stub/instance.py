@@ -78,14 +78,14 @@ class Generation:
         _count_nothing_yet(recorder, config.device)
         client = open_generation(config, recorder, on_restart=instance.note_restart)
 
-        def look() -> None:
+        def sample() -> None:
             DeviceState.of(config.device, client.outstanding, up=client.ready).record(recorder)
-            client.look()
+            client.ask_stats()
             if not client.ready:  # its texts have failed, and nothing else tells
                 for name in LEVELS:
                     recorder.set(name, 0.0)
 
-        counters = instance.counters(look, device=config.device)
+        counters = instance.counters(sample, device=config.device)
         description = Description(config.directory)
         parameters = config.response_parameters
         return cls(client, recorder, counters, description=description, parameters=parameters)

@@ -19,7 +19,7 @@ from ge_backend.model.files.model_file import stamp_of
 from ge_backend.serving.connect import AUTO, executor_of, kept_files
 from ge_text.engine.figures import HISTOGRAMS, HistogramFigures
 from ge_text.engine.settings import read_settings
-from ge_text.protocol import Seen, ServiceSpec
+from ge_text.protocol import ServiceSpec, StatsReply
 from ge_text.stub.client import GenerationClient
 
 __all__ = ["check_generation", "draft_checkpoint", "generation_settings", "open_generation"]
@@ -37,7 +37,7 @@ def open_generation(
 
     Args:
         config: the model's, complete.
-        recorder: gets what is counted, whenever `GenerationClient.look` is called.
+        recorder: gets what is counted, whenever `GenerationClient.ask_stats` is called.
         on_restart: called with the device's name whenever its executor was found dead.
 
     Raises:
@@ -68,7 +68,7 @@ def open_generation(
         executor_of(config, config.device, language_imports(config.device, engine)),
         key,
         on_restart=lambda: on_restart(config.device),
-        on_seen=lambda seen: _record(seen, recorder, config.device),
+        on_stats=lambda stats: _record(stats, recorder, config.device),
         on_close=close,
     )
     for files in served:
@@ -211,11 +211,11 @@ def generation_settings(config: ModelConfig) -> dict[str, str]:
     }
 
 
-def _record(seen: Seen, recorder: Recorder, device: str) -> None:
-    recorder.set("ge_engine_info", 1.0, device=device, engine=seen.engine)
-    for name, level in seen.levels.items():
+def _record(stats: StatsReply, recorder: Recorder, device: str) -> None:
+    recorder.set("ge_engine_info", 1.0, device=device, engine=stats.engine)
+    for name, level in stats.levels.items():
         recorder.set(f"ge_text_{name}", level)
-    for name, count in seen.counts.items():
+    for name, count in stats.counts.items():
         if not count:
             continue
         if name in PREEMPTED:
@@ -224,27 +224,27 @@ def _record(seen: Seen, recorder: Recorder, device: str) -> None:
             recorder.add("ge_text_finished_total", count, reason=name)
         else:
             recorder.add(f"ge_text_{name}_total", count)
-    for bucket, count in seen.buckets.items():
+    for bucket, count in stats.buckets.items():
         recorder.add("ge_text_buckets_total", count, bucket=bucket)
-    recorder.add("ge_run_seconds_total", seen.histograms["step"].total, device=device)
-    for name, histogram in seen.histograms.items():
+    recorder.add("ge_run_seconds_total", stats.histograms["step"].total, device=device)
+    for name, histogram in stats.histograms.items():
         recorder.observe(HISTOGRAMS[name], _observations(histogram))
 
 
-def _observations(seen: HistogramFigures) -> Sequence[float]:
+def _observations(figures: HistogramFigures) -> Sequence[float]:
     """Return values that fall into the same buckets and have the same sum.
 
     Each lies at one and the same fraction of its bucket; above the last bound there is no bucket,
     and what is missing from the sum is made up for there.
     """
-    lows = (0.0, *seen.bounds)
-    highs = (*seen.bounds, seen.bounds[-1])
-    least = sum(count * low for count, low in zip(seen.counts, lows, strict=True))
-    spread = sum(c * (high - low) for c, low, high in zip(seen.counts, lows, highs, strict=True))
-    part = min(1.0, max(0.0, (seen.total - least) / spread)) if spread > 0 else 1.0
-    above = seen.counts[-1]
-    rest = max(0.0, seen.total - least - part * spread) / above if above else 0.0
+    lows = (0.0, *figures.bounds)
+    highs = (*figures.bounds, figures.bounds[-1])
+    least = sum(count * low for count, low in zip(figures.counts, lows, strict=True))
+    spread = sum(c * (high - low) for c, low, high in zip(figures.counts, lows, highs, strict=True))
+    part = min(1.0, max(0.0, (figures.total - least) / spread)) if spread > 0 else 1.0
+    above = figures.counts[-1]
+    rest = max(0.0, figures.total - least - part * spread) / above if above else 0.0
     values: list[float] = []
-    for count, low, high in zip(seen.counts[:-1], lows, highs, strict=False):
+    for count, low, high in zip(figures.counts[:-1], lows, highs, strict=False):
         values += [low + part * (high - low)] * count
-    return values + [seen.bounds[-1] * (1 + 1e-9) + rest] * above
+    return values + [figures.bounds[-1] * (1 + 1e-9) + rest] * above
