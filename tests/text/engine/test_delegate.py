@@ -8,7 +8,7 @@ from ge_text.engine.parameters import Parameters
 from ge_text.engine.request import GenerationRequest
 from ge_text.engine.sequence import Finish
 from ge_text.models.sampling import Sampling
-from ge_text.models.scheduled import Levels, Told
+from ge_text.models.scheduled import Levels, TokenDelta
 from ge_text.models.structure import Structure, StructureKind
 
 
@@ -54,7 +54,7 @@ def delegate(model):
 
 
 def told(*tokens, finish=""):
-    return Told(
+    return TokenDelta(
         tokens=tokens,
         logprobs=(-1.0,) * len(tokens),
         ranks=(1,) * len(tokens),
@@ -140,7 +140,7 @@ def test_cancelling_and_failing_are_told_once(delegate, model):
     delegate.submit(GenerationRequest(id="8", prompt=(4,)), second)
     delegate.cancel("7")
     delegate.cancel("7")
-    model.tell["8/0"](Told(error=GraphFailed("it broke")))
+    model.tell["8/0"](TokenDelta(error=GraphFailed("it broke")))
     assert [(u.finish, type(u.error)) for u in first] == [(Finish.CANCELLED, Cancelled)]
     assert [(u.finish, type(u.error)) for u in second] == [(Finish.ERROR, GraphFailed)]
     third = Heard()
@@ -157,7 +157,7 @@ def test_a_sample_that_fails_ends_its_request(delegate, model):
     delegate.submit(GenerationRequest(id="7", prompt=(4,), parameters=wishes), heard)
     delegate.submit(GenerationRequest(id="8", prompt=(4,)), neighbour)
     model.tell["7/2"](told(6, finish="stop"))
-    model.tell["7/1"](Told(error=QueueFull("too many")))
+    model.tell["7/1"](TokenDelta(error=QueueFull("too many")))
     model.tell["7/0"](told(6))
     assert [(u.sample, u.finish) for u in heard] == [
         (2, Finish.STOP),
@@ -173,7 +173,7 @@ def test_no_sample_begins_when_another_has_failed(delegate, model, monkeypatch):
     class Failing:
         def __get__(self, model, _):
             if "7/0" in model.tell:
-                model.tell["7/0"](Told(error=QueueFull("too many")))
+                model.tell["7/0"](TokenDelta(error=QueueFull("too many")))
             return (2,)
 
     monkeypatch.setattr(Model, "eos", Failing())

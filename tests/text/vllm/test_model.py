@@ -18,7 +18,7 @@ from ge_backend.errors import (
 )
 from ge_text.models.json_schema import with_prepared_rules
 from ge_text.models.sampling import Sampling
-from ge_text.models.scheduled import Ask, Levels
+from ge_text.models.scheduled import EngineRequest, Levels
 from ge_text.models.structure import Structure, StructureKind
 
 
@@ -38,7 +38,7 @@ class Opened:
 
     def ask(self, *prompt, **given):
         fields = {"sampling": Sampling(), "seeded": False, "max_tokens": 3, **given}
-        self.model.begin(Ask(name="1.1/0", prompt=prompt, **fields), self.told.put)
+        self.model.begin(EngineRequest(name="1.1/0", prompt=prompt, **fields), self.told.put)
 
     def answer(self):
         """Return all that is told, to its end."""

@@ -19,7 +19,7 @@ from ge_text.engine.plan import StepPlan
 from ge_text.engine.request import GenerationRequest, Limits
 from ge_text.engine.sequence import Finish
 from ge_text.engine.update import Sink, Update
-from ge_text.models.scheduled import Ask, ScheduledModel, Told
+from ge_text.models.scheduled import EngineRequest, ScheduledModel, TokenDelta
 
 __all__ = ["Delegate"]
 
@@ -89,7 +89,7 @@ class Delegate:
                 self._texts[name] = _Text(request.id, sample, sink, self.clock())
         self._tally.add("prompt_tokens", len(request.prompt))
         for name, sample, given in names:
-            ask = _ask(request, name, sample, given, most, self.model.eos)
+            ask = _engine_request(request, name, sample, given, most, self.model.eos)
             with self._lock:
                 if name in self._texts:  # else another sample has failed meanwhile
                     self.model.begin(ask, partial(self._take, name))
@@ -125,33 +125,33 @@ class Delegate:
             histograms=self._tally.pictures(),
         )
 
-    def _take(self, name: str, told: Told) -> None:
+    def _take(self, name: str, delta: TokenDelta) -> None:
         """Pass on what the model tells; called by its thread.
 
         An error ends all samples of a request: its client waits for none of the others then.
         """
         with self._lock:
             text = self._texts.get(name)
-            if text is not None and told.finish:
+            if text is not None and delta.finish:
                 del self._texts[name]
         if text is None:
             return
-        if told.error is not None:
-            self._end_all(text.id, Finish.ERROR, told.error)
+        if delta.error is not None:
+            self._end_all(text.id, Finish.ERROR, delta.error)
             return
-        self._measure(text, len(told.tokens))
+        self._measure(text, len(delta.tokens))
         update = Update(
             id=text.id,
             sample=text.sample,
-            tokens=told.tokens,
-            logprobs=told.logprobs,
-            ranks=told.ranks,
-            top=told.top,
-            finish=Finish(told.finish) if told.finish else None,
+            tokens=delta.tokens,
+            logprobs=delta.logprobs,
+            ranks=delta.ranks,
+            top=delta.top,
+            finish=Finish(delta.finish) if delta.finish else None,
         )
         stopped = text.sink(update)
-        if told.finish:
-            self._count_end(text, Finish.STOP if stopped else Finish(told.finish))
+        if delta.finish:
+            self._count_end(text, Finish.STOP if stopped else Finish(delta.finish))
         elif stopped and self._forget(name) is not None:
             self.model.end(name)
             self._count_end(text, Finish.STOP)
@@ -189,20 +189,20 @@ class Delegate:
         self._tally.observe("latency", self.clock() - text.arrived_s)
 
 
-def _ask(
+def _engine_request(
     request: GenerationRequest,
     name: str,
     sample: int,
     given: tuple[int, ...],
     most: int,
     eos: tuple[int, ...],
-) -> Ask:
+) -> EngineRequest:
     parameters = request.parameters
     # A structure alone says when its text may end, as in our own engine.
     free = parameters.structure is None
     # Behind tokens that came before, the same seed would draw the same random numbers again.
     seed = parameters.sampling.seed + sample + (len(given) << 32)
-    return Ask(
+    return EngineRequest(
         name=name,
         prompt=request.prompt + given,
         sampling=replace(parameters.sampling, seed=seed % 2**63),

@@ -11,12 +11,12 @@ from ge_backend.tensors import Array
 from ge_text.models.sampling import Sampling
 from ge_text.models.structure import Structure
 
-__all__ = ["Ask", "Levels", "ScheduledModel", "Told"]
+__all__ = ["EngineRequest", "Levels", "ScheduledModel", "TokenDelta"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One text that is wanted.
+class EngineRequest:
+    """One text that is to be written.
 
     Attributes:
         name: no two that are under way share one.
@@ -44,7 +44,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class TokenDelta:
     """What is new of a text.
 
     Attributes:
@@ -86,11 +86,11 @@ class ScheduledModel(Protocol):
     cache_blocks: int
     block_size: int
 
-    def begin(self, ask: Ask, tell: Callable[[Told], None]) -> None:
-        """Write a text; `tell` is called from one thread, at last with `finish` or `error`."""
+    def begin(self, request: EngineRequest, send: Callable[[TokenDelta], None]) -> None:
+        """Write a text; `send` is called from one thread, at last with `finish` or `error`."""
 
     def end(self, name: str) -> None:
-        """Stop writing a text: `tell` may hear a little more of it, and no end."""
+        """Stop writing a text: `send` may get a little more of it, and no end."""
 
     def levels(self) -> Levels:
         """Return how full it is."""

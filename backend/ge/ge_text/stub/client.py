@@ -263,7 +263,7 @@ class GenerationClient:
         message = parts.take(body)
         if isinstance(message, StatsReply):
             self._stats_asked = False
-            _unharmed(lambda: self.on_stats(message))
+            _log_errors(lambda: self.on_stats(message))
         elif isinstance(message, RequestFailed):
             self._end_trial(message.number)
             error = error_from_name(message.error, message.message)
@@ -289,14 +289,14 @@ class GenerationClient:
                 del self._live[number]
             if last or live.deaths > TRUSTED:
                 self._send_waiting()
-        _unharmed(lambda: live.sink.add(whole, last=last))
+        _log_errors(lambda: live.sink.add(whole, last=last))
 
     def _fail(self, number: int, error: GeError) -> None:
         with self._lock:
             live = self._live.pop(number, None)
             self._send_waiting()
         if live is not None:
-            _unharmed(lambda: live.sink.fail(error))
+            _log_errors(lambda: live.sink.fail(error))
 
     def _fail_all(self, error: GeError) -> None:
         for number in list(self._live):
@@ -403,8 +403,8 @@ class GenerationClient:
         self._fail(number, error)
 
 
-def _unharmed(tell: Callable[[], None]) -> None:
-    """Hand something out; whatever that raises, the thread has others to serve."""
+def _log_errors(tell: Callable[[], None]) -> None:
+    """Do it; log what it raises: the thread has others to serve."""
     try:
         tell()
     except Exception:

@@ -37,7 +37,7 @@ from ge_backend.model.files.checkpoint import read_checkpoint
 from ge_backend.tensors import Array
 from ge_text.models.json_schema import with_prepared_rules
 from ge_text.models.open import OpenedScheduled, OpenScheduled
-from ge_text.models.scheduled import Ask, Levels, Told
+from ge_text.models.scheduled import EngineRequest, Levels, TokenDelta
 from ge_text.models.structure import Structure, StructureKind
 from ge_text.vllm.arguments import engine_arguments
 from ge_text.vllm.orphans import watch_for_orphans
@@ -93,9 +93,9 @@ class VllmModel:
         self.block_size: int = config.cache_config.block_size
         asyncio.run_coroutine_threadsafe(self._watched(), self._loop)
 
-    def begin(self, ask: Ask, tell: Callable[[Told], None]) -> None:
+    def begin(self, request: EngineRequest, send: Callable[[TokenDelta], None]) -> None:
         """Write a text; see `ScheduledModel`."""
-        self._loop.call_soon_threadsafe(self._start, ask, tell)
+        self._loop.call_soon_threadsafe(self._start, request, send)
 
     def end(self, name: str) -> None:
         """Stop writing a text; see `ScheduledModel`."""
@@ -140,38 +140,39 @@ class VllmModel:
         log.critical("vLLM's processes have died")
         self._on_death()
 
-    def _start(self, ask: Ask, tell: Callable[[Told], None]) -> None:
-        self._tasks[ask.name] = task = self._loop.create_task(self._write(ask, tell))
-        task.add_done_callback(lambda _: self._tasks.pop(ask.name, None))
+    def _start(self, request: EngineRequest, send: Callable[[TokenDelta], None]) -> None:
+        self._tasks[request.name] = task = self._loop.create_task(self._write(request, send))
+        task.add_done_callback(lambda _: self._tasks.pop(request.name, None))
 
     def _stop(self, name: str) -> None:
         if (task := self._tasks.get(name)) is not None:
             task.cancel()
 
-    async def _write(self, ask: Ask, tell: Callable[[Told], None]) -> None:
+    async def _write(self, request: EngineRequest, send: Callable[[TokenDelta], None]) -> None:
         try:
-            await asyncio.wait_for(self._stream(ask, tell), ask.timeout_s)
+            await asyncio.wait_for(self._stream(request, send), request.timeout_s)
         except EngineDeadError:
             self._on_death()
         except asyncio.TimeoutError:
-            tell(Told(error=DeadlineExceeded.within(ask.timeout_s or 0.0)))
+            send(TokenDelta(error=DeadlineExceeded.within(request.timeout_s or 0.0)))
         except Exception as error:  # noqa: BLE001 - whatever vLLM raises ends this text alone
-            tell(Told(error=_mapped(error)))
+            send(TokenDelta(error=_mapped(error)))
 
-    async def _stream(self, ask: Ask, tell: Callable[[Told], None]) -> None:
-        if ask.structure is not None and self._engine.vllm_config.model_config.skip_tokenizer_init:
+    async def _stream(self, request: EngineRequest, send: Callable[[TokenDelta], None]) -> None:
+        structure = request.structure
+        if structure is not None and self._engine.vllm_config.model_config.skip_tokenizer_init:
             raise InvalidRequest(
-                f"{ask.structure.kind.value} needs vLLM's own tokenizer; put tokenizer_config.json "
+                f"{structure.kind.value} needs vLLM's own tokenizer; put tokenizer_config.json "
                 "beside the checkpoint's tokenizer.json"
             )
-        wishes = _wishes(ask)
-        prompt: dict[str, object] = {"prompt_token_ids": list(ask.prompt)}
-        if ask.cache_salt:
-            prompt["cache_salt"] = ask.cache_salt
-        answer = self._engine.generate(prompt, wishes, ask.name, priority=ask.priority)
+        wanted = _sampling_params(request)
+        prompt: dict[str, object] = {"prompt_token_ids": list(request.prompt)}
+        if request.cache_salt:
+            prompt["cache_salt"] = request.cache_salt
+        answer = self._engine.generate(prompt, wanted, request.name, priority=request.priority)
         async for output in answer:
             if output.outputs:
-                tell(_told(output.outputs[0], ask.sampling.logprobs))
+                send(_delta(output.outputs[0], request.sampling.logprobs))
 
 
 def open_vllm(asked: OpenScheduled) -> OpenedScheduled:
@@ -199,9 +200,9 @@ async def _settled() -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-def _wishes(ask: Ask) -> SamplingParams:
-    sampling = ask.sampling
-    wishes = SamplingParams(
+def _sampling_params(request: EngineRequest) -> SamplingParams:
+    sampling = request.sampling
+    wanted = SamplingParams(
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         top_k=sampling.top_k,
@@ -210,21 +211,21 @@ def _wishes(ask: Ask) -> SamplingParams:
         presence_penalty=sampling.presence_penalty,
         frequency_penalty=sampling.frequency_penalty,
         logit_bias=dict(sampling.logit_bias) or None,
-        seed=sampling.seed if ask.seeded else None,
-        max_tokens=ask.max_tokens,
-        min_tokens=ask.min_tokens,
-        stop_token_ids=list(ask.ends),
+        seed=sampling.seed if request.seeded else None,
+        max_tokens=request.max_tokens,
+        min_tokens=request.min_tokens,
+        stop_token_ids=list(request.ends),
         # `stop_token_ids` has the ends of text; for a structure vLLM adds those that it knows.
-        ignore_eos=ask.structure is None,
+        ignore_eos=request.structure is None,
         logprobs=sampling.logprobs,
-        skip_reading_prefix_cache=not ask.prefix_cache,
-        structured_outputs=_structured(ask.structure),
+        skip_reading_prefix_cache=not request.prefix_cache,
+        structured_outputs=_structured(request.structure),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
     )
     # vLLM makes these of texts; here they are tokens already.
-    wishes._bad_words_token_ids = [list(word) for word in sampling.bad_words_ids] or None  # noqa: SLF001
-    return wishes
+    wanted._bad_words_token_ids = [list(word) for word in sampling.bad_words_ids] or None  # noqa: SLF001
+    return wanted
 
 
 def _structured(structure: Structure | None) -> StructuredOutputsParams | None:
@@ -238,14 +239,14 @@ def _structured(structure: Structure | None) -> StructuredOutputsParams | None:
     return StructuredOutputsParams(**{structure.kind.value.removeprefix("guided_"): value})
 
 
-def _told(output: Any, logprobs: int | None) -> Told:
+def _delta(output: Any, logprobs: int | None) -> TokenDelta:
     """Return what an output says; `logprobs` as in `Sampling`."""
     tokens = tuple(map(int, output.token_ids))
     finish = output.finish_reason or ""
     if finish and finish not in {"stop", "length"}:
-        return Told(error=GraphFailed(f"vLLM has ended the text: {finish}"))
+        return TokenDelta(error=GraphFailed(f"vLLM has ended the text: {finish}"))
     if logprobs is None:
-        return Told(
+        return TokenDelta(
             tokens=tokens,
             logprobs=(math.nan,) * len(tokens),
             ranks=(0,) * len(tokens),
@@ -255,7 +256,7 @@ def _told(output: Any, logprobs: int | None) -> Told:
     rows = list(output.logprobs or ())
     own = [row[token] for token, row in zip(tokens, rows, strict=True)]
     top = tuple(_best(row, logprobs) for row in rows)
-    return Told(
+    return TokenDelta(
         tokens=tokens,
         logprobs=tuple(float(entry.logprob) for entry in own),
         ranks=tuple(int(entry.rank or 0) for entry in own),
