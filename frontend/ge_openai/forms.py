@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ge_openai.call_json import ToolCall
 from ge_openai.logprobs import chat_logprobs, completion_logprobs
 from ge_openai.text_call import Piece
-from ge_openai.tool_calls import CallReader, MakeReader, Said
+from ge_openai.tool_calls import CallReader, MakeReader, ParsedText
 
 __all__ = ["ChatForm", "CompletionForm", "Form"]
 
@@ -96,11 +96,11 @@ class ChatForm:
 
     def choice(self, index: int, piece: Piece) -> dict[str, Any]:
         """See `Form`."""
-        said = self._said(index, piece)
-        message: dict[str, Any] = {"role": "assistant", "content": said.text, "refusal": None}
-        if said.calls:
-            message["content"] = said.text or None
-            message["tool_calls"] = [_written(call) for call in said.calls]
+        parsed = self._parsed(index, piece)
+        message: dict[str, Any] = {"role": "assistant", "content": parsed.text, "refusal": None}
+        if parsed.calls:
+            message["content"] = parsed.text or None
+            message["tool_calls"] = [_written(call) for call in parsed.calls]
         return {
             "index": index,
             "message": message,
@@ -121,31 +121,32 @@ class ChatForm:
         """
         del offset
         begun = self._calls[index]
-        said = self._said(index, piece)
-        delta: dict[str, Any] = {"content": said.text} if said.text else {}
-        if said.calls:
+        parsed = self._parsed(index, piece)
+        delta: dict[str, Any] = {"content": parsed.text} if parsed.text else {}
+        if parsed.calls:
             delta["tool_calls"] = [
-                {"index": number, **_written(call)} for number, call in enumerate(said.calls, begun)
+                {"index": number, **_written(call)}
+                for number, call in enumerate(parsed.calls, begun)
             ]
         new = {"index": index, "delta": delta, "logprobs": self._logprobs(piece)}
         end = {"index": index, "delta": {}, "logprobs": None}
         finish = self._finish(index, piece)
-        told = [new | {"finish_reason": None}] if delta or piece.logprobs else []
-        return told + ([end | {"finish_reason": finish}] if finish else [])
+        choices = [new | {"finish_reason": None}] if delta or piece.logprobs else []
+        return choices + ([end | {"finish_reason": finish}] if finish else [])
 
-    def _said(self, index: int, piece: Piece) -> Said:
+    def _parsed(self, index: int, piece: Piece) -> ParsedText:
         """Return what is certain with a piece: calls apart from text."""
         if self._make_reader is None:
-            return Said(piece.text)
+            return ParsedText(piece.text)
         reader = self._readers.get(index) or self._readers.setdefault(index, self._make_reader())
-        said = reader.take(piece.text)
+        parsed = reader.take(piece.text)
         if piece.finish:
             rest = reader.end()
-            said = Said(said.text + rest.text, said.calls + rest.calls)
+            parsed = ParsedText(parsed.text + rest.text, parsed.calls + rest.calls)
         if not self._several:
-            said = Said(said.text, said.calls[: 0 if self._calls[index] else 1])
-        self._calls[index] += len(said.calls)
-        return said
+            parsed = ParsedText(parsed.text, parsed.calls[: 0 if self._calls[index] else 1])
+        self._calls[index] += len(parsed.calls)
+        return parsed
 
     def _logprobs(self, piece: Piece) -> dict[str, Any] | None:
         wanted = self._top is not None and piece.logprobs

@@ -33,7 +33,7 @@ __all__ = [
     "ListedCalls",
     "MakeReader",
     "NamedCall",
-    "Said",
+    "ParsedText",
     "TaggedCalls",
     "TrailingCalls",
 ]
@@ -43,7 +43,7 @@ PYTHON = "<|python_tag|>"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedText:
     """What is certain now of an answer: text, and behind it calls."""
 
     text: str = ""
@@ -59,10 +59,10 @@ class CallReader(Protocol):
 
     reason: str
 
-    def take(self, text: str) -> Said:
+    def take(self, text: str) -> ParsedText:
         """Return what is certain with this piece."""
 
-    def end(self) -> Said:
+    def end(self) -> ParsedText:
         """Return what was held back."""
 
 
@@ -85,35 +85,39 @@ class TaggedCalls:
         self._looked = 0  # so far there is no closing tag in it that ends the call
         self._called = False
 
-    def take(self, text: str) -> Said:
+    def take(self, text: str) -> ParsedText:
         """See `CallReader`."""
         self._held += text
         return self._read(over=False)
 
-    def end(self) -> Said:
+    def end(self) -> ParsedText:
         """See `CallReader`; a call whose closing tag is missing is one all the same."""
-        said, held = self._read(over=True), self._held
+        parsed, held = self._read(over=True), self._held
         self._held = ""
-        return said if self._called and not held.strip() else Said(said.text + held, said.calls)
+        return (
+            parsed
+            if self._called and not held.strip()
+            else ParsedText(parsed.text + held, parsed.calls)
+        )
 
-    def _read(self, *, over: bool) -> Said:
+    def _read(self, *, over: bool) -> ParsedText:
         """Take what is certain from what is held; `over`: nothing more comes."""
-        told: list[str] = []
+        plain: list[str] = []
         calls: list[ToolCall] = []
         while True:
             opened = self._held.find(OPEN)
             certain = len(self._held) - _begun(self._held, OPEN) if opened < 0 else opened
-            told.append(self._cut(len(self._held[:certain].rstrip())))
+            plain.append(self._cut(len(self._held[:certain].rstrip())))
             if opened < 0:
                 break
             found, length = self._first(over=over)
             if not length:
                 break
             text = self._cut(length)
-            told += [] if found else [text]
+            plain += [] if found else [text]
             calls += found
         self._called |= bool(calls)
-        return Said("".join(told), tuple(calls))
+        return ParsedText("".join(plain), tuple(calls))
 
     def _first(self, *, over: bool) -> tuple[tuple[ToolCall, ...], int]:
         """Return the calls that what is held begins with, if any, and the length to their end.
@@ -155,27 +159,27 @@ class TrailingCalls:
         self._held = ""
         self._opened = False
 
-    def take(self, text: str) -> Said:
+    def take(self, text: str) -> ParsedText:
         """See `CallReader`."""
         self._held += text
         if self._opened:
-            return Said()
+            return ParsedText()
         opened = self._held.find(self._tag)
         self._opened = opened >= 0
         certain = opened if self._opened else len(self._held) - _begun(self._held, self._tag)
-        told = self._held[:certain].rstrip()
-        self._held = self._held[len(told) :]
-        return Said(told)
+        plain = self._held[:certain].rstrip()
+        self._held = self._held[len(plain) :]
+        return ParsedText(plain)
 
-    def end(self) -> Said:
+    def end(self) -> ParsedText:
         """See `CallReader`."""
         held = self._held
         if not self._opened:
-            return Said(held)
+            return ParsedText(held)
         try:
             return _all_or(held, calls_behind(self._tag, held))
         except NO_JSON:
-            return Said(held)
+            return ParsedText(held)
 
 
 class _Held:
@@ -183,16 +187,16 @@ class _Held:
 
     reason = "tool_calls"
 
-    def __init__(self, read: Callable[[str], Said]) -> None:
+    def __init__(self, read: Callable[[str], ParsedText]) -> None:
         self._read = read
         self._held = ""
 
-    def take(self, text: str) -> Said:
+    def take(self, text: str) -> ParsedText:
         """See `CallReader`."""
         self._held += text
-        return Said()
+        return ParsedText()
 
-    def end(self) -> Said:
+    def end(self) -> ParsedText:
         """See `CallReader`."""
         return self._read(self._held)
 
@@ -208,18 +212,18 @@ class BareCalls:
     def __init__(self) -> None:
         self._held: str | None = ""
 
-    def take(self, text: str) -> Said:
+    def take(self, text: str) -> ParsedText:
         """See `CallReader`."""
         if self._held is None:
-            return Said(text)
+            return ParsedText(text)
         self._held += text
         begun = self._held.lstrip()[: len(PYTHON)]
         if begun.startswith("{") or PYTHON.startswith(begun):
-            return Said()
-        told, self._held = self._held, None
-        return Said(told)
+            return ParsedText()
+        plain, self._held = self._held, None
+        return ParsedText(plain)
 
-    def end(self) -> Said:
+    def end(self) -> ParsedText:
         """See `CallReader`."""
         held = self._held or ""
         calls, rest = [], held.strip().removeprefix(PYTHON).lstrip()
@@ -229,7 +233,7 @@ class BareCalls:
                 calls.append(call)
                 rest = rest[end:].lstrip("; \n")
         except NO_JSON:
-            return Said(held)
+            return ParsedText(held)
         return _all_or(held, calls)
 
 
@@ -239,7 +243,7 @@ class NamedCall(_Held):
     reason = "stop"  # as OpenAI has it where the client chose the tool
 
     def __init__(self, name: str) -> None:
-        super().__init__(lambda text: Said(calls=(ToolCall(name, text),)))
+        super().__init__(lambda text: ParsedText(calls=(ToolCall(name, text),)))
 
 
 class ListedCalls(_Held):
@@ -249,18 +253,18 @@ class ListedCalls(_Held):
         super().__init__(_listed)
 
 
-def _listed(text: str) -> Said:
+def _listed(text: str) -> ParsedText:
     try:
         return _all_or(text, listed_calls(text))
     except NO_JSON:
-        return Said(text)
+        return ParsedText(text)
 
 
-def _all_or(text: str, calls: Iterable[ToolCall | None]) -> Said:
+def _all_or(text: str, calls: Iterable[ToolCall | None]) -> ParsedText:
     """Return calls, or the text that they were read from where there are none, or one is none."""
     found = tuple(calls)
     whole = tuple(call for call in found if call)
-    return Said(calls=whole) if whole and len(whole) == len(found) else Said(text)
+    return ParsedText(calls=whole) if whole and len(whole) == len(found) else ParsedText(text)
 
 
 def _begun(text: str, tag: str) -> int:

@@ -86,9 +86,9 @@ def test_calls_of_every_family_keep_to_its_grammar_and_are_read(vocabulary, name
     tokens, compile_structure, tokenizer = vocabulary
     form, text = form_of(TEMPLATES[name]), written(name)
     reader = form.reader({})
-    said = [reader.take(text), reader.end()]
-    assert [call for each in said for call in each.calls] == CALLS
-    assert "".join(each.text for each in said) == ""
+    parsed = [reader.take(text), reader.end()]
+    assert [call for each in parsed for call in each.calls] == CALLS
+    assert "".join(each.text for each in parsed) == ""
     ids = [*tokenizer.encode(text).ids, 0]
     for several in (True, False):
         grammar = "\n".join(

@@ -38,10 +38,10 @@ def written(name, **values):
 
 def read(text, size=1000):
     reader = FORM.reader(tool_schemas(TOOLS))
-    said = [reader.take(text[at : at + size]) for at in range(0, len(text), size)]
-    said.append(reader.end())
-    calls = [(call.name, json.loads(call.arguments)) for each in said for call in each.calls]
-    return "".join(each.text for each in said), calls
+    parsed = [reader.take(text[at : at + size]) for at in range(0, len(text), size)]
+    parsed.append(reader.end())
+    calls = [(call.name, json.loads(call.arguments)) for each in parsed for call in each.calls]
+    return "".join(each.text for each in parsed), calls
 
 
 @pytest.mark.parametrize("size", [1, 1000])
@@ -64,8 +64,8 @@ def test_values_are_texts_or_json_by_the_schema(values, arguments, size):
 
 def test_several_calls_and_text_before_them():
     """A tool that is not known has texts."""
-    said = "Well. " + written("none") + "\n" + written("g", x="1")
-    assert read(said) == ("Well.", [("none", {}), ("g", {"x": "1"})])
+    parsed = "Well. " + written("none") + "\n" + written("g", x="1")
+    assert read(parsed) == ("Well.", [("none", {}), ("g", {"x": "1"})])
 
 
 @pytest.mark.parametrize(
