@@ -52,7 +52,7 @@ READY_TIMEOUT_S = 5.0
 # repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
 MAX_NAME_BYTES = 1024
 # Characters of such a name that the answer repeats.
-MAX_TOLD = 100
+MAX_REPEATED_NAME = 100
 # gRPC's word for an answer that has not come within the time for it.
 _TOO_LATE = "DEADLINE_EXCEEDED"
 
@@ -111,7 +111,8 @@ class TritonConnection:
             ApiError: there is none of that name, it is not ready, or it is for something else.
         """
         if not _can_be_a_name(name):
-            raise _unknown(f"{name[:MAX_TOLD]}…" if len(name) > MAX_TOLD else name)
+            cut = len(name) > MAX_REPEATED_NAME
+            raise _unknown(f"{name[:MAX_REPEATED_NAME]}…" if cut else name)
         model = self._known.get(name)
         if model is None or model.ability is not ability:  # it may have been loaded anew
             model = await self._read(name)

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from hypothesis import strategies as st
 
 from ge_backend.executor.protocol.ranges import RULES, USUAL
-from ge_backend.executor.protocol.rules import MOST
+from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.tensors import DATA_TYPES, DataType
 
 TEXTS = st.text(max_size=20).filter(lambda text: "\0" not in text)
@@ -130,7 +130,7 @@ def _scalar(annotation, paths, scalars, rule, name):
     if annotation is int and rule.most < 4:
         return st.integers(rule.least, rule.most)
     if annotation is int:
-        small = rule.shape or rule.most < MOST or name in {"buffer_bytes", "nbytes"}
+        small = rule.shape or rule.most < MAX_NUMBER or name in {"buffer_bytes", "nbytes"}
         return scalars["sizes" if small else "numbers"]
     if annotation is DataType:
         return st.sampled_from(sorted(DATA_TYPES))

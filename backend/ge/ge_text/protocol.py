@@ -18,7 +18,7 @@ from itertools import chain
 
 from ge_backend.errors import InvalidRequest, ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.rules import MOST
+from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
 from ge_text.engine.figures import HistogramFigures
 
@@ -132,7 +132,7 @@ class Submit:
             InvalidRequest: it is too long, or a token id is no number of a token.
         """
         for token in self.ids:
-            if abs(token) > MOST:
+            if abs(token) > MAX_NUMBER:
                 raise InvalidRequest(f"input_ids has {token}, which is no token id")
         # A character takes six bytes at most, an id of up to 2**62 twenty.
         if 6 * (len(self.text) + len(self.parameters)) + 20 * len(self.ids) < MAX_REQUEST_BYTES:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_text.engine.chunk import ENOUGH, FIRST, PATIENCE, SMALLEST, ChunkController
+from ge_text.engine.chunk import ENOUGH, FIRST, MAX_STRETCH, SMALLEST, ChunkController
 
 
 def step_s(decodes, prompt_tokens):
@@ -37,7 +37,7 @@ def test_where_nobody_waits_for_a_token_a_step_takes_its_longest():
     controller = ChunkController(fixed=0, budget=4096, target_s=0.4)
     assert controller.tokens(0) == ENOUGH
     learned(controller)
-    assert step_s(0, controller.tokens(0)) == pytest.approx(0.4 * PATIENCE, rel=0.1)
+    assert step_s(0, controller.tokens(0)) == pytest.approx(0.4 * MAX_STRETCH, rel=0.1)
     hurried = ChunkController(fixed=0, budget=4096, target_s=0.01)
     learned(hurried)
     assert hurried.tokens(0) == ENOUGH
@@ -95,7 +95,7 @@ def test_one_slow_step_at_the_beginning_is_soon_forgotten(what):
 
 
 @pytest.mark.parametrize(
-    ("newcomers", "times"), [(0, 1), (8, 1), (10, 1.25), (12, 1.5), (1000, PATIENCE)]
+    ("newcomers", "times"), [(0, 1), (8, 1), (10, 1.25), (12, 1.5), (1000, MAX_STRETCH)]
 )
 def test_many_newcomers_may_make_few_streams_wait(newcomers, times):
     """A step takes as many times the target as more wait for a first token than for a next one."""

@@ -231,7 +231,7 @@ def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
 
 def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig, monkeypatch):
     """As where it needs more memory than there is by now; once one lives, requests are served."""
-    monkeypatch.setattr(generation, "PATIENCE", 2)
+    monkeypatch.setattr(generation, "MAX_DEATHS", 2)
     rig.service.hold_after = 1
     waiting = rig.ask("hold")
     assert comes_true(lambda: waiting.ids == [0])

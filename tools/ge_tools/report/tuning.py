@@ -18,7 +18,7 @@ ANY_SHAPE = (
 )
 
 
-HAS_THEM = "config.pbtxt has these sizes already"
+ALREADY_SET = "config.pbtxt has these sizes already"
 NOTHING = (
     f"nothing is applied: less than {MIN_SAVING:.0%} would be saved; with --graphs it is, "
     "whatever it saves"
@@ -73,7 +73,7 @@ def tuning_text(tuning: Tuning, diff: str | None) -> list[str]:
         return [*lines, *_settings(tuning)]
     if not diff:
         same = all(p.best.boundaries == p.now.boundaries for p in tuning.proposals)
-        return [*lines, HAS_THEM] if same else [*lines, *_settings(tuning), "", NOTHING]
+        return [*lines, ALREADY_SET] if same else [*lines, *_settings(tuning), "", NOTHING]
     again = f"curl -X POST localhost:8000/v2/repository/models/{tuning.model}/load"
     told = "applied; start the server again to use them, or, where clients may load models:"
     return [*lines, diff, f"{told} {again}"]

@@ -16,7 +16,7 @@ from ge_tools.report.table import table
 __all__ = ["Comparison", "comparison_json", "comparison_text"]
 
 HEADER = ("engine", "precision", "sizes", "requests/s", "p50 ms", "p99 ms", "CPU ms", "MiB")
-HAS_THEM = "config.pbtxt has these settings already"
+ALREADY_SET = "config.pbtxt has these settings already"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ def comparison_text(comparison: Comparison, diff: str | None) -> list[str]:
     if diff is None:
         return [*lines, *settings]
     if not diff:
-        return [*lines, HAS_THEM]
+        return [*lines, ALREADY_SET]
     again = f"curl -X POST localhost:8000/v2/repository/models/{comparison.model}/load"
     told = "applied; start the server again to use them, or, where clients may load models:"
     return [*lines, diff, f"{told} {again}"]

@@ -4,8 +4,8 @@ A step takes as long as its decoding alone would, and more for each prompt token
 the first per number of rows (in powers of two), the second as what a step took beyond the first; a
 row more than was measured counts as a prompt token does.
 The chunk is what the target leaves room for. Where more texts wait for their first token than for
-their next one, a step may take as many times longer, up to `PATIENCE`: what is lost to the few is
-less than what the many gain. Where none waits for a next token a step takes as long as that, but
+their next one, a step may take as many times longer, up to `MAX_STRETCH`: what is lost to the few
+is less than what the many gain. Where none waits for a next token a step takes as long as that, but
 has `ENOUGH` tokens in any case: of several prompts the first ones answer while the others are read,
 who comes in the meantime waits no longer than for one step, and more tokens at once are computed no
 faster on a processor. On an accelerator the budget ends a step before its time does.
@@ -19,7 +19,8 @@ SMALLEST = 16  # prompts go on, whatever the target
 FIRST = 128  # before anything is known
 EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
 ENOUGH = 256  # of this number each is computed as fast as of more at once
-PATIENCE = 1.5  # times the target that a step takes at most; of 2, first tokens come 0.5 % sooner
+# Times the target that a step takes at most; of 2, first tokens come 0.5 % sooner.
+MAX_STRETCH = 1.5
 _WEIGHT = 0.3  # of the latest measurement among those before it
 
 
@@ -52,11 +53,11 @@ class ChunkController:
         if self._fixed:
             return min(self._fixed, self.budget)
         if not decodes:
-            held = int(PATIENCE * self._target_s / self.token_s) if self.token_s else 0
+            held = int(MAX_STRETCH * self._target_s / self.token_s) if self.token_s else 0
             return min(max(ENOUGH, held), self.budget)
         if not self.token_s:
             return min(FIRST, self.budget)
-        target_s = self._target_s * min(max(1.0, newcomers / decodes), PATIENCE)
+        target_s = self._target_s * min(max(1.0, newcomers / decodes), MAX_STRETCH)
         known_s, unknown = self._decoding(decodes)
         left = int((target_s - known_s) / self.token_s) - unknown
         even = (decodes + left) // EVEN * EVEN - decodes

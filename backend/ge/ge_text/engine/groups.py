@@ -25,7 +25,7 @@ from ge_text.engine.sequence import Sequence
 __all__ = ["GROUP_TOKENS", "GroupPlan", "Shape", "ShapeLists", "StepShapes", "free_groups"]
 
 Shape = tuple[int, int, int]  # rows, new tokens of each, blocks of context
-REMEMBERED = 4096
+MAX_KEPT_SHAPES = 4096
 # What one more group of a step takes, as tokens of padding that could be computed meanwhile.
 # Tried with 400, 800 and 1600 on two cores, the sizes of SmolLM2-135M, 6 to 32 rows of 16 to 600
 # tokens: little difference, and most for the largest.
@@ -93,7 +93,7 @@ class StepShapes:
     def covering(self, need: Shape) -> Shape | None:
         """Return the cheapest shape of the need's kind that is nowhere smaller, or None."""
         if need not in self._found:
-            if len(self._found) >= REMEMBERED:
+            if len(self._found) >= MAX_KEPT_SHAPES:
                 self._found.clear()
             known = self._decode if need[1] == 1 else self._prompt
             self._found[need] = next((shape for shape in known if covers(shape, need)), None)

@@ -21,7 +21,7 @@ __all__ = ["TimedCompiler", "on_a_deep_stack"]
 T = TypeVar("T")
 
 COMPILE_TIMEOUT_S = 10.0
-MAX_LATE = 2  # each takes a core for as long as it lasts
+MAX_LATE_COMPILATIONS = 2  # each takes a core for as long as it lasts
 # The library compiles a rule within the rule that names it: with a grammar of 64 KiB it wants up to
 # 64 MiB (tested with 1.9), where threads have 2 or 8 by themselves, and overflows end the process.
 STACK_BYTES = 256 << 20
@@ -64,7 +64,7 @@ class TimedCompiler(Generic[T]):
     def _check_room(self) -> None:
         """Forget what has ended but for its guide, and refuse more beside what has not."""
         late = [each for each in self._late.values() if not each.done()]
-        if len(late) >= MAX_LATE:
+        if len(late) >= MAX_LATE_COMPILATIONS:
             raise DeviceUnavailable(
                 f"no structure can be compiled now: {len(late)} that take too long are still being "
                 "compiled; ask again later"

@@ -14,7 +14,7 @@ from ge_backend.serving.warmup.store import Store
 __all__ = ["kept_nearness"]
 
 # Figures of another text, or of another way to make weights of eight bits, are not used.
-RULE = "nearness 1"
+MEASURE_VERSION = "nearness 1"
 
 
 def kept_nearness(files: Sequence[Path], measure: Callable[[], float]) -> float:
@@ -24,7 +24,7 @@ def kept_nearness(files: Sequence[Path], measure: Callable[[], float]) -> float:
     by the release of OpenVINO and by the processor, which may have BF16 or not.
     """
     store = Store(MachineConfig.read(os.environ, owner_pid=os.getppid()).cache_dir)
-    key = [*map(fingerprint, files), release_of("openvino"), processor(), RULE]
+    key = [*map(fingerprint, files), release_of("openvino"), processor(), MEASURE_VERSION]
     kept = store.findings(key)
     if isinstance(kept, float):
         return kept

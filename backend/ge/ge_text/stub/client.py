@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 # How many executors may die while they serve a request before it is sent alone, and at all; as
 # many may die in a row over opening the model before its requests fail.
-TRUSTED, PATIENCE = 1, 8
+DEATHS_BEFORE_ALONE, MAX_DEATHS = 1, 8
 # How often it is asked whether somebody still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
 # How late the engine may be with the error of a request whose time is over.
@@ -287,7 +287,7 @@ class GenerationClient:
             whole, last = live.note(deltas)
             if last:
                 del self._live[number]
-            if last or live.deaths > TRUSTED:
+            if last or live.deaths > DEATHS_BEFORE_ALONE:
                 self._send_waiting()
         _log_errors(lambda: live.sink.add(whole, last=last))
 
@@ -305,9 +305,9 @@ class GenerationClient:
     def _send_waiting(self) -> None:
         """Send what the executor does not have yet; the lock is held."""
         for live in self._live.values():
-            if not live.sent and (live.deaths <= TRUSTED or not self._on_trial()):
+            if not live.sent and (live.deaths <= DEATHS_BEFORE_ALONE or not self._on_trial()):
                 live.sent = self._post(live.asked())
-                live.proven = live.deaths <= TRUSTED
+                live.proven = live.deaths <= DEATHS_BEFORE_ALONE
 
     def _on_trial(self) -> bool:
         if self._aborted_on_trial:
@@ -342,7 +342,7 @@ class GenerationClient:
             self._aborted_on_trial = 0
             for number, live in self._live.items():
                 live.deaths += live.sent
-                if live.sent and (not live.proven or live.deaths > PATIENCE):
+                if live.sent and (not live.proven or live.deaths > MAX_DEATHS):
                     guilty.append(number)
                 live.sent = False
         for number in guilty:
@@ -366,7 +366,7 @@ class GenerationClient:
             except ExecutorLost as error:
                 log.warning("the executor died over opening the model: %s", error)
                 deaths += 1
-                if deaths > PATIENCE:
+                if deaths > MAX_DEATHS:
                     self._do_without(error)
             except GeError as error:
                 self._do_without(error)

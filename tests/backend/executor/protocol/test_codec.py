@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.rules import MOST, Rule
+from ge_backend.executor.protocol.rules import MAX_NUMBER, Rule
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -41,7 +41,7 @@ class Stop:
 
 
 CODEC = Codec((Ask, Stop))
-NUMBERS = st.integers(-MOST, MOST)
+NUMBERS = st.integers(-MAX_NUMBER, MAX_NUMBER)
 PARTS = st.builds(Part, name=st.text(), sizes=st.lists(NUMBERS).map(tuple))
 ASKS = st.builds(
     Ask,

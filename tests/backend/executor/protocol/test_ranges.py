@@ -10,7 +10,7 @@ from builders.any_messages import rule_of
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.ranges import RULES, check_slots
-from ge_backend.executor.protocol.rules import MOST
+from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.executor.protocol.wire import decode
 from ge_backend.tensors import DataType
 
@@ -55,11 +55,14 @@ def test_every_shape_and_type_has_its_rule():
                 assert rule.shape, (cls, field.name)
 
 
-@pytest.mark.parametrize("after", [-1, MOST + 1, 2**63, 10**30])
+@pytest.mark.parametrize("after", [-1, MAX_NUMBER + 1, 2**63, 10**30])
 def test_numbers_have_a_least_and_a_most(after):
     """What could not be added to another number without leaving 64 bits is refused."""
     refused("expected 0 to", type="LookBack", id=1, after=after)
-    assert decode(json.dumps({"type": "LookBack", "id": 1, "after": MOST}).encode()).after == MOST
+    assert (
+        decode(json.dumps({"type": "LookBack", "id": 1, "after": MAX_NUMBER}).encode()).after
+        == MAX_NUMBER
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.codec import Codec
 from ge_backend.executor.protocol.messages import Done, Ok, RetainOutput, Run, TensorRef
 from ge_backend.executor.protocol.repeated_codec import KNOWN, MAX_BYTES, RepeatedCodec
-from ge_backend.executor.protocol.rules import MOST
+from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.executor.protocol.wire import decode, encode
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)
@@ -92,7 +92,7 @@ def test_what_is_long_is_read_each_time(codec):
     assert codec.read == 2
 
 
-@pytest.mark.parametrize("number", [-1, MOST + 1])
+@pytest.mark.parametrize("number", [-1, MAX_NUMBER + 1])
 @pytest.mark.parametrize(
     ("message", "place"), [*((RUN, i) for i in range(3)), *((DONE, i) for i in range(4))]
 )
@@ -121,7 +121,9 @@ def test_numbers_in_lists_have_the_ranges_of_their_field(slots, starting, reason
         decode(encode(replace(RUN, slots=slots, starting=starting, rows=1)))
 
 
-@pytest.mark.parametrize("counts", [(-1, 0), (MOST, 0), (2**62 + 1, 0), (0, MOST), (1000, 0)])
+@pytest.mark.parametrize(
+    "counts", [(-1, 0), (MAX_NUMBER, 0), (2**62 + 1, 0), (0, MAX_NUMBER), (1000, 0)]
+)
 def test_a_list_that_is_longer_than_its_message_is_refused(counts):
     """Nothing is taken for numbers that did not come."""
     block = encode(replace(RUN, slots=(1,), rows=1))

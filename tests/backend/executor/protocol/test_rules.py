@@ -2,14 +2,14 @@
 
 import pytest
 
-from ge_backend.executor.protocol.rules import MOST, Rule
+from ge_backend.executor.protocol.rules import MAX_NUMBER, Rule
 
 
 def test_a_rule_without_bounds_takes_everything_that_fits():
     """The usual rule lets names, sizes and moments pass."""
     rule = Rule()
     rule.check_number(0)
-    rule.check_number(MOST)
+    rule.check_number(MAX_NUMBER)
     rule.check_numbers((1,) * 100)
     rule.check_text("Grüße")
     rule.check_real(float("inf"))

@@ -29,7 +29,7 @@ OTHERS_IDLE_S = 0.1
 # gain is none.
 MIN_GAIN = 1.1
 # How many of the last runs of each kind are remembered; the shortest of them counts.
-REMEMBERED = 16
+KEPT_TIMES = 16
 # How many runs in a row a trial of the kind that lost has. The first of them finds the other kind's
 # weights in the cache and does not count.
 TRIAL = 3
@@ -68,7 +68,7 @@ class Cores:
 
 
 def _last() -> deque[float]:
-    return deque(maxlen=REMEMBERED)
+    return deque(maxlen=KEPT_TIMES)
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from ge_backend.tensors import Array
 
 __all__ = ["TextTokenizer", "open_tokenizer"]
 
-HALF = "\ufffd"  # what decoders write for bytes that are no character
+REPLACEMENT = "\ufffd"  # what decoders write for bytes that are no character
 
 
 def open_tokenizer(path: Path) -> TextTokenizer:
@@ -113,18 +113,18 @@ class _Stream:
 
     def rest(self) -> str:
         """Return the whole characters of tokens that have half of one, which ends with them."""
-        untold, told = self._untold, self._decode(self._told).rstrip(HALF)
+        untold, told = self._untold, self._decode(self._told).rstrip(REPLACEMENT)
         text = self._decode(self._told + self._untold)
         rest = text[len(told) :] if text.startswith(told) else self._decode(self._untold)
         self._told, self._untold = self._told + self._untold, []
-        whole = rest.rstrip(HALF)
-        return whole if whole == rest else whole + HALF * self._real_ends(untold)
+        whole = rest.rstrip(REPLACEMENT)
+        return whole if whole == rest else whole + REPLACEMENT * self._real_ends(untold)
 
     def _real_ends(self, tokens: list[int]) -> int:
         """Return how many letters at the end of a text are U+FFFD, and not halves of others."""
         blocks = (token_bytes(self._tokenizer, one) for one in tokens)
         known = b"".join(block or b"" for block in blocks).decode(errors="ignore")
-        return len(known) - len(known.rstrip(HALF))
+        return len(known) - len(known.rstrip(REPLACEMENT))
 
     def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=self._skips))

@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.protocol.rules import MOST, Rule
+from ge_backend.executor.protocol.rules import MAX_NUMBER, Rule
 from ge_backend.tensors import DATA_TYPES, DataType
 
 __all__ = ["Codec"]
@@ -24,7 +24,7 @@ _Builder = Callable[[Any], Any]
 _Check = Callable[[Any], None]
 _Rules = Mapping[tuple[type, str], Rule]
 # For fields without a rule of their own: numbers so small that any two can be added in 64 bits.
-_ANY = Rule(least=-MOST, words=True)
+_ANY = Rule(least=-MAX_NUMBER, words=True)
 
 
 class Codec(Generic[_Message]):

@@ -1,8 +1,8 @@
 """What the fields of messages may hold, checked once, where a message is decoded.
 
-A whole number is at least 0 and at most `MOST`; a text has no NUL and can be a file's name; every
-other rule stands in `RULES`. So whatever a stranger sends, the code behind `wire.decode` sees only
-numbers that it can add, multiply and index with. What a run's slots may be depends on what its
+A whole number is at least 0 and at most `MAX_NUMBER`; a text has no NUL and can be a file's name;
+every other rule stands in `RULES`. So whatever a stranger sends, the code behind `wire.decode` sees
+only numbers that it can add, multiply and index with. What a run's slots may be depends on what its
 connection keeps, so `check_slots` is called where that is known.
 """
 

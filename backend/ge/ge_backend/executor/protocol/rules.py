@@ -6,10 +6,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-__all__ = ["MAX_ELEMENTS", "MOST", "Rule"]
+__all__ = ["MAX_ELEMENTS", "MAX_NUMBER", "Rule"]
 
 # Two of them still add up in 64 bits.
-MOST = 2**62
+MAX_NUMBER = 2**62
 # Bounds of shapes: numpy 1 knows no more dimensions; 8 bytes for each element still fit in 64 bits.
 MAX_DIMENSIONS = 32
 MAX_ELEMENTS = 2**48
@@ -28,7 +28,7 @@ class Rule:
     """
 
     least: int = 0
-    most: int = MOST
+    most: int = MAX_NUMBER
     shape: bool = False
     choices: Collection[str] = ()
     words: bool = False
@@ -48,8 +48,8 @@ class Rule:
         Raises:
             ValueError: it does not; JSON knows whole numbers of any length.
         """
-        if isinstance(value, int) and abs(value) > MOST:
-            raise ValueError(f"expected a number of at most {MOST}, got {value}")
+        if isinstance(value, int) and abs(value) > MAX_NUMBER:
+            raise ValueError(f"expected a number of at most {MAX_NUMBER}, got {value}")
 
     def check_numbers(self, values: Sequence[int]) -> None:
         """See that numbers, each in range, are a shape where one is expected.

@@ -41,7 +41,7 @@ from ge_backend.tensors import DATA_TYPES, Array, Shape
 
 __all__ = ["BoundGraphs", "BoundRuns", "DeviceTensorStore", "DeviceTensorStores"]
 
-WHAT = "tensors between the steps of an ensemble"
+PURPOSE = "tensors between the steps of an ensemble"
 # Freed tensors that were not there are remembered so far back: a run's are few, and so are runs.
 MAX_FREED = 1024
 
@@ -212,7 +212,7 @@ class BoundRuns:
         return gathered(DATA_TYPES[ref.dtype], ref.shape, ref.fill, parts)
 
     def _tensor(self, ref: RetainOutput, taken: contextlib.ExitStack) -> _Tensor:
-        buffer = self.buffers.take(max(1, _nbytes(ref.dtype, ref.shape)), WHAT)
+        buffer = self.buffers.take(max(1, _nbytes(ref.dtype, ref.shape)), PURPOSE)
         taken.callback(self.buffers.give_back, buffer)
         return _Tensor(self.buffers, buffer, ref.dtype, ref.shape)
 
@@ -242,7 +242,7 @@ class BoundGraphs:
             self._joined[message.owner] = self._stores.join(message.owner)
         tensors = self._joined[message.owner]
         buffers = tensors.buffers(memory)
-        buffers.reserve(message.buffer_bytes, WHAT)
+        buffers.reserve(message.buffer_bytes, PURPOSE)
         self._runs[message.graph] = BoundRuns(bound_graph(graph), buffers, tensors)
         name = f"{memory.name} of {self._stores.id}"
         return TensorMemory(id=message.id, name=name, alignment=memory.alignment)

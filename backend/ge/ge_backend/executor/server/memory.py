@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 # What was just loaded, and is being measured, counts as needed and not as grown.
 SETTLE_S = 5.0
 # Above this share of the limit it is said; what needs as much from the beginning is not replaced.
-NEARLY = 0.9
+WARNING_SHARE = 0.9
 _STATUS = Path("/proc/self/status")
 
 
@@ -85,4 +85,4 @@ class MemoryLimit:
         return nbytes > self._nbytes
 
     def _is_nearly(self, nbytes: int) -> bool:
-        return nbytes > NEARLY * self._nbytes
+        return nbytes > WARNING_SHARE * self._nbytes

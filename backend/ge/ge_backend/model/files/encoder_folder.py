@@ -36,7 +36,7 @@ GENERATIVE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # What a checkpoint's architecture ends with, and the output that its head gives.
 HEADS = {"ForSequenceClassification": "scores", "ForTokenClassification": "token_scores"}
 # What T5 and its kin call their encoder alone.
-HALF = "EncoderModel"
+ENCODER_ONLY = "EncoderModel"
 # These have no head, or one that is only for training; that of any other would be left out.
 HEADLESS = ("Model", "Encoder", "ForMaskedLM", "ForPreTraining")
 DEFAULT_LENGTH = 512
@@ -115,7 +115,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     config = _read(folder / CONFIG)
     if writes := _writes(folder, config):
         raise ConfigError(f"{folder} holds a {writes}, which writes text; expected an encoder")
-    if half := [name for name in _architectures(config) if name.endswith(HALF)]:
+    if half := [name for name in _architectures(config) if name.endswith(ENCODER_ONLY)]:
         raise ConfigError(
             f"{folder} holds a {half[0]}, the encoder of a model that has a decoder, too, and is "
             "read with it; export the encoder, and serve it as a model.onnx"

@@ -28,7 +28,7 @@ _Found = TypeVar("_Found")
 
 VERDICT = Codec((Verdict,))
 # Findings of another way to test are not used.
-RULE = "tested 6"
+TEST_VERSION = "tested 6"
 
 
 def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
@@ -49,7 +49,7 @@ def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
         *map(_stamp, sample_files(config)),
         str(config.warmup_samples),
         *map(str, more),
-        RULE,
+        TEST_VERSION,
     ]
 
 
