@@ -27,10 +27,10 @@ class Bench:
         self.backlog = backlog.Backlog(service, self.recorder, max_rows=max_rows, max_size=max_size)
 
     def _serve(self, batch):
-        self.batches.append([arrival.request.name for arrival in batch])
+        self.batches.append([host_request.request.name for host_request in batch])
         self._serving.release()
         self._go.acquire()
-        names = [arrival.request.name for arrival in batch]
+        names = [host_request.request.name for host_request in batch]
         return [None if name == "early" else f"served {name}" for name in names]
 
     def begun(self):
@@ -42,27 +42,28 @@ class Bench:
         self._go.release(count)
 
     def request(self, name, *, rows=1, waited_ns=0, in_ns=0):
-        """Return an arrival: when it came before now, and how long it has from now on."""
-        from ge_backend.host.codec import Arrival
+        """Return a request: when it came before now, and how long it has from now on."""
+        from ge_backend.host.codec import HostRequest
 
         request = self._pb_utils.InferenceRequest([self._pb_utils.Tensor("x", np.zeros((rows, 2)))])
         request.name = name
         now_ns = time.monotonic_ns()
-        return Arrival(request, now_ns - waited_ns, now_ns + in_ns if in_ns else 0)
+        return HostRequest(request, now_ns - waited_ns, now_ns + in_ns if in_ns else 0)
 
-    def put(self, *arrivals):
+    def put(self, *host_requests):
         """Return the refusals as texts, None for those that wait."""
         return [
-            error and f"{type(error).__name__}: {error}" for error in self.backlog.put(arrivals)
+            error and f"{type(error).__name__}: {error}"
+            for error in self.backlog.put(host_requests)
         ]
 
     def counted(self, name):
         return self.recorder.drain().get((name, ()), 0.0)
 
 
-def sent(arrival):
+def sent(host_request):
     """Return what was sent to a request."""
-    return [str(response) for response, _ in arrival.request.sender.sent]
+    return [str(response) for response, _ in host_request.request.sender.sent]
 
 
 @pytest.fixture
@@ -82,13 +83,17 @@ def bench(pb_utils):
 def test_what_comes_to_an_idle_model_is_one_batch(bench, pb_utils):
     """It does not count as waiting, and each response goes through its request's sender."""
     one = bench(max_size=1)
-    arrivals = [one.request(name) for name in "abc"]
-    assert one.put(*arrivals) == [None] * 3
+    host_requests = [one.request(name) for name in "abc"]
+    assert one.put(*host_requests) == [None] * 3
     one.begun()
     one.go()
-    assert comes_true(lambda: all(sent(arrival) for arrival in arrivals))
-    assert [sent(arrival) for arrival in arrivals] == [["served a"], ["served b"], ["served c"]]
-    flags = {flag for arrival in arrivals for _, flag in arrival.request.sender.sent}
+    assert comes_true(lambda: all(sent(host_request) for host_request in host_requests))
+    assert [sent(host_request) for host_request in host_requests] == [
+        ["served a"],
+        ["served b"],
+        ["served c"],
+    ]
+    flags = {flag for host_request in host_requests for _, flag in host_request.request.sender.sent}
     assert flags == {pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL}
 
 
@@ -188,8 +193,8 @@ def test_who_has_given_up_is_not_served(bench):
     one.begun()
     gone, there = one.request("gone", waited_ns=10**9), one.request("there", waited_ns=10**9)
     quick = one.request("quick", waited_ns=-(10**10))  # so that a slow test does not ask
-    for arrival in (gone, quick):
-        arrival.request.cancelled = True
+    for host_request in (gone, quick):
+        host_request.request.cancelled = True
     one.put(gone, there, quick)
     one.go(2)
     assert comes_true(lambda: len(one.batches) == 2)
@@ -223,8 +228,10 @@ def test_a_long_queue_is_asked_bit_by_bit(bench, monkeypatch):
     one.begun()
     waiting = [one.request(str(number)) for number in range(250)]
     asked = []
-    for arrival in waiting:
-        arrival.request.is_cancelled = lambda arrival=arrival: asked.append(arrival)
+    for host_request in waiting:
+        host_request.request.is_cancelled = lambda host_request=host_request: asked.append(
+            host_request
+        )
     one.put(*waiting)
     looks = []
     for _ in range(4):

@@ -27,9 +27,9 @@ def layout(dtype="INT64"):
 
 
 def arrived(request, deadline_ns=0):
-    from ge_backend.host.codec import Arrival
+    from ge_backend.host.codec import HostRequest
 
-    return Arrival(request, 0, deadline_ns)
+    return HostRequest(request, 0, deadline_ns)
 
 
 def test_request_carries_tensors_rows_and_sizes(pb_utils):
@@ -132,11 +132,11 @@ def test_lost_executor_is_unavailable():
 )  # fmt: skip
 def test_the_shorter_timeout_counts(pb_utils, own_us, default_us, deadline_ns):
     """The client's, in microseconds, may be shorter than the model's, not longer."""
-    from ge_backend.host.codec import Arrival
+    from ge_backend.host.codec import HostRequest
 
     request = pb_utils.InferenceRequest(timeout=own_us)
-    arrival = Arrival.of(request, 100 * MS, default_us)
-    assert (arrival.request, arrival.came_ns, arrival.deadline_ns) == (
+    host_request = HostRequest.of(request, 100 * MS, default_us)
+    assert (host_request.request, host_request.came_ns, host_request.deadline_ns) == (
         request,
         100 * MS,
         deadline_ns,
@@ -145,20 +145,20 @@ def test_the_shorter_timeout_counts(pb_utils, own_us, default_us, deadline_ns):
 
 def test_a_timeout_is_said_in_its_unit(pb_utils):
     """Clients that mean milliseconds see what they have sent."""
-    from ge_backend.host.codec import Arrival
+    from ge_backend.host.codec import HostRequest
 
-    arrival = Arrival.of(pb_utils.InferenceRequest(timeout=30), 100 * MS, 0)
-    assert arrival.time_said == "its timeout is 30 microseconds"
+    host_request = HostRequest.of(pb_utils.InferenceRequest(timeout=30), 100 * MS, 0)
+    assert host_request.time_said == "its timeout is 30 microseconds"
 
 
 @pytest.mark.parametrize("timeout_us", [10**14, 5 * 10**15, 2**63 - 1, 2**64 - 1])
 @pytest.mark.parametrize("default_us", [0, 2**62])
 def test_whatever_timeout_a_client_says_a_message_can_hold(pb_utils, timeout_us, default_us):
     """It is a year at most; what an executor cannot read would fail the whole batch."""
-    from ge_backend.host.codec import LONGEST_TIMEOUT_US, Arrival
+    from ge_backend.host.codec import LONGEST_TIMEOUT_US, HostRequest
 
     now_ns = time.monotonic_ns()
-    deadline_ns = Arrival.of(
+    deadline_ns = HostRequest.of(
         pb_utils.InferenceRequest(timeout=timeout_us), now_ns, default_us
     ).deadline_ns
     assert deadline_ns == now_ns + 1000 * LONGEST_TIMEOUT_US
@@ -169,7 +169,7 @@ def test_whatever_timeout_a_client_says_a_message_can_hold(pb_utils, timeout_us,
 @pytest.mark.parametrize(("shapes", "rows"), [([(3, 7), (3,)], 3), ([()], 1), ([], 1)])
 def test_rows_are_those_of_the_first_input(pb_utils, shapes, rows):
     """Inputs of one request have as many; one without is a row by itself."""
-    from ge_backend.host.codec import Arrival
+    from ge_backend.host.codec import HostRequest
 
     inputs = [pb_utils.Tensor("x", np.zeros(shape)) for shape in shapes]
-    assert Arrival.of(pb_utils.InferenceRequest(inputs), 0, 0).rows == rows
+    assert HostRequest.of(pb_utils.InferenceRequest(inputs), 0, 0).rows == rows

@@ -19,7 +19,7 @@ from ge_backend.errors import (
 )
 from ge_backend.host.backlog import Backlog, BatchServer
 from ge_backend.host.codec import (
-    Arrival,
+    HostRequest,
     error_response,
     read_request,
     send_response,
@@ -111,29 +111,33 @@ class Backend:
         now_ns, timeout_us = time.monotonic_ns(), 0 if queue is None else queue.timeout_us
         if self._warm_ups:
             self._warm_ups -= 1
-            return self._serve([Arrival.of(request, now_ns, 0) for request in requests])
-        arrivals = [Arrival.of(request, now_ns, timeout_us) for request in requests]
-        return self._serve(arrivals) if self._backlog is None else self._backlog.put(arrivals)
+            return self._serve([HostRequest.of(request, now_ns, 0) for request in requests])
+        host_requests = [HostRequest.of(request, now_ns, timeout_us) for request in requests]
+        return (
+            self._serve(host_requests)
+            if self._backlog is None
+            else self._backlog.put(host_requests)
+        )
 
-    def _serve(self, arrivals: Sequence[Arrival]) -> list[Any]:
+    def _serve(self, host_requests: Sequence[HostRequest]) -> list[Any]:
         """Answer a batch: one response per request, or None where one was sent early."""
-        responses: list[Any] = [None] * len(arrivals)
-        open_ = set(range(len(arrivals)))
+        responses: list[Any] = [None] * len(host_requests)
+        open_ = set(range(len(host_requests)))
         try:
             if self._steps is not None:  # what begins now is not among what is lost
                 self._pipeline.look_for_losses()
-            readable = self._read(arrivals, responses, open_)
+            readable = self._read(host_requests, responses, open_)
             for reply in self._pipeline.run(readable):
                 request = readable[reply.request]
                 index = request.index
-                response, error = self._written(request, arrivals[index], reply)
+                response, error = self._written(request, host_requests[index], reply)
                 if self._steps is not None:
                     settled = reply if error is reply.error else replace(reply, error=error)
                     self._steps.settle(index, settled)
                 if reply.remaining_ns > EARLY_REPLY_NS and (
                     len(open_) > 1 or math.isinf(reply.remaining_ns)
                 ):
-                    self._send(arrivals[index].request, response)
+                    self._send(host_requests[index].request, response)
                 else:
                     responses[index] = response
                 open_.discard(index)
@@ -179,37 +183,37 @@ class Backend:
         )
 
     def _read(
-        self, arrivals: Sequence[Arrival], responses: list[Any], open_: set[int]
+        self, host_requests: Sequence[HostRequest], responses: list[Any], open_: set[int]
     ) -> list[Request]:
         """Return the requests that fit the model; the others get their error."""
         started = time.perf_counter()
         readable: list[Request] = []
-        for index, arrival in enumerate(arrivals):
+        for index, host_request in enumerate(host_requests):
             try:
-                read = self._read_one(index, arrival)
+                read = self._read_one(index, host_request)
                 if read is not None:
                     readable.append(read)
                     continue
                 responses[index] = nothing()
             except GeError as error:
                 if self._steps is not None:
-                    self._steps.skip(index, arrival.request)
+                    self._steps.skip(index, host_request.request)
                 responses[index] = self._refuse(error)
             open_.discard(index)
         self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)
         return readable
 
-    def _read_one(self, index: int, arrival: Arrival) -> Request | None:
+    def _read_one(self, index: int, host_request: HostRequest) -> Request | None:
         """Return a request; None for one that is not real.
 
         Raises:
             GeError: it does not fit the model, or cannot be read for a reason unforeseen.
         """
         try:
-            if self._config.sequence is not None and not is_ready(arrival.request):
+            if self._config.sequence is not None and not is_ready(host_request.request):
                 return None
-            read = read_request(index, arrival, self._layout)
-            return read if self._steps is None else self._steps.admit(read, arrival.request)
+            read = read_request(index, host_request, self._layout)
+            return read if self._steps is None else self._steps.admit(read, host_request.request)
         except GeError:
             raise
         except Exception as error:
@@ -217,12 +221,12 @@ class Backend:
             raise unforeseen(error, GeError) from error
 
     def _written(
-        self, request: Request, arrival: Arrival, reply: Reply
+        self, request: Request, host_request: HostRequest, reply: Reply
     ) -> tuple[Any, GeError | None]:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
         if isinstance(error, DeadlineExceeded):
-            error = DeadlineExceeded(f"{error}; {arrival.time_said}")
+            error = DeadlineExceeded(f"{error}; {host_request.time_said}")
         if error is None:
             try:
                 written = write_response(

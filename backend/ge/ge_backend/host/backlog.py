@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any
 
 from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, OutOfMemory, QueueFull
-from ge_backend.host.codec import Arrival, send_response
+from ge_backend.host.codec import HostRequest, send_response
 from ge_backend.host.room import check_room_to_wait
 from ge_backend.metrics import Recorder
 
@@ -43,7 +43,7 @@ class BatchServer:
             not known.
     """
 
-    serve: Callable[[Sequence[Arrival]], list[Any]]
+    serve: Callable[[Sequence[HostRequest]], list[Any]]
     refuse: Callable[[GeError], Any]
     free_at_ns: Callable[[], float]
 
@@ -65,8 +65,8 @@ class Backlog:
         self._recorder = recorder
         self._max_rows = max_rows
         self._max_size = max_size
-        self._next: list[Arrival] = []  # the batch whose turn it is
-        self._waiting: deque[Arrival] = deque()
+        self._next: list[HostRequest] = []  # the batch whose turn it is
+        self._waiting: deque[HostRequest] = deque()
         self._serving = self._closing = False
         self._asked_ns = -ASK_EVERY_NS
         self._asked_to = 0  # the place of who is asked next
@@ -80,17 +80,17 @@ class Backlog:
         for thread in self._threads:
             thread.start()
 
-    def put(self, arrivals: Sequence[Arrival]) -> list[Any]:
+    def put(self, host_requests: Sequence[HostRequest]) -> list[Any]:
         """Take over what came together: a response to what is refused, None for all that waits."""
         with self._changed:
             late = self._take_late() + self._take_given_up()
             if self._serving:
-                responses = [self._admit(arrival) for arrival in arrivals]
+                responses = [self._admit(host_request) for host_request in host_requests]
             else:
                 self._serving = True
-                self._next = list(arrivals)
+                self._next = list(host_requests)
                 self._changed.notify_all()
-                responses = [None] * len(arrivals)
+                responses = [None] * len(host_requests)
         self._refuse(late)
         return responses
 
@@ -102,7 +102,7 @@ class Backlog:
         for thread in self._threads:
             thread.join()
 
-    def _admit(self, arrival: Arrival) -> Any:
+    def _admit(self, host_request: HostRequest) -> Any:
         """Let a request wait and return None, or return its refusal; the lock is held."""
         if self._max_size and len(self._waiting) >= self._max_size:
             return self._service.refuse(
@@ -115,25 +115,25 @@ class Backlog:
             check_room_to_wait()
         except OutOfMemory as full:
             return self._service.refuse(full)
-        missed_ns = self._service.free_at_ns() - arrival.deadline_ns
-        if arrival.deadline_ns and 0 < missed_ns < math.inf:
+        missed_ns = self._service.free_at_ns() - host_request.deadline_ns
+        if host_request.deadline_ns and 0 < missed_ns < math.inf:
             return self._service.refuse(
                 DeadlineExceeded(
                     f"the batch before this request is expected to end {missed_ns / 1e6:.1f} ms "
                     "after the time by which it must begin; allow more time or send less at once"
                 )
             )
-        self._waiting.append(arrival)
+        self._waiting.append(host_request)
         self._count()
-        if 0 < arrival.deadline_ns < self._alarm_ns:
+        if 0 < host_request.deadline_ns < self._alarm_ns:
             self._changed.notify_all()
         return None
 
     def _work(self) -> None:
         while (batch := self._take()) is not None:
-            for arrival, response in zip(batch, self._service.serve(batch), strict=True):
+            for host_request, response in zip(batch, self._service.serve(batch), strict=True):
                 if response is not None:
-                    send_response(arrival.request, response, self._recorder)
+                    send_response(host_request.request, response, self._recorder)
 
     def _keep_deadlines(self) -> None:
         """Refuse requests as their time passes, also while a batch takes longer than expected."""
@@ -149,7 +149,7 @@ class Backlog:
                     self._changed.wait(None if math.isinf(left_s) else max(0.0, left_s))
             self._refuse(late)
 
-    def _take(self) -> list[Arrival] | None:
+    def _take(self) -> list[HostRequest] | None:
         """Wait for the next batch; None when there will be none."""
         while True:
             with self._changed:
@@ -164,9 +164,9 @@ class Backlog:
             if batch := self._still_wanted(batch):
                 return batch
 
-    def _take_rows(self) -> list[Arrival]:
+    def _take_rows(self) -> list[HostRequest]:
         """Take the requests that have waited longest, as many as fit; the lock is held."""
-        batch: list[Arrival] = []
+        batch: list[HostRequest] = []
         room = self._max_rows
         while self._waiting and (not batch or self._waiting[0].rows <= room):
             batch.append(self._waiting.popleft())
@@ -174,16 +174,20 @@ class Backlog:
         self._count_out(batch)
         return batch
 
-    def _take_late(self) -> list[tuple[Arrival, GeError]]:
+    def _take_late(self) -> list[tuple[HostRequest, GeError]]:
         """Take the requests whose time is over, with their errors; the lock is held."""
         now_ns = time.monotonic_ns()
-        late = {arrival for arrival in self._waiting if 0 < arrival.deadline_ns <= now_ns}
+        late = {
+            host_request for host_request in self._waiting if 0 < host_request.deadline_ns <= now_ns
+        }
         if late:
-            self._waiting = deque(arrival for arrival in self._waiting if arrival not in late)
+            self._waiting = deque(
+                host_request for host_request in self._waiting if host_request not in late
+            )
             self._count_out(late)
-        return [(arrival, _too_late(arrival, now_ns)) for arrival in late]
+        return [(host_request, _too_late(host_request, now_ns)) for host_request in late]
 
-    def _take_given_up(self) -> list[tuple[Arrival, GeError]]:
+    def _take_given_up(self) -> list[tuple[HostRequest, GeError]]:
         """Where no more may wait, take those that no client waits for; the lock is held."""
         now_ns = time.monotonic_ns()
         full = 0 < self._max_size <= len(self._waiting)
@@ -192,37 +196,39 @@ class Backlog:
         self._asked_ns = now_ns
         first = self._asked_to if self._asked_to < len(self._waiting) else 0
         asked = list(islice(self._waiting, first, first + MAX_ASKED))
-        gone = {arrival for arrival in asked if arrival.request.is_cancelled()}
+        gone = {host_request for host_request in asked if host_request.request.is_cancelled()}
         self._asked_to = first + len(asked) - len(gone)
         if gone:
-            self._waiting = deque(arrival for arrival in self._waiting if arrival not in gone)
+            self._waiting = deque(
+                host_request for host_request in self._waiting if host_request not in gone
+            )
             self._count_out(gone)
-        return [(arrival, Cancelled(GIVEN_UP)) for arrival in gone]
+        return [(host_request, Cancelled(GIVEN_UP)) for host_request in gone]
 
-    def _still_wanted(self, batch: Sequence[Arrival]) -> list[Arrival]:
+    def _still_wanted(self, batch: Sequence[HostRequest]) -> list[HostRequest]:
         """Answer those whose clients have given up; return the others."""
         before_ns = time.monotonic_ns() - ASK_AFTER_NS
         given_up = {a for a in batch if a.came_ns < before_ns and a.request.is_cancelled()}
-        self._refuse([(arrival, Cancelled(GIVEN_UP)) for arrival in given_up])
-        return [arrival for arrival in batch if arrival not in given_up]
+        self._refuse([(host_request, Cancelled(GIVEN_UP)) for host_request in given_up])
+        return [host_request for host_request in batch if host_request not in given_up]
 
     def _count(self) -> None:
         self._recorder.set("ge_backlog_requests", len(self._waiting))
 
-    def _count_out(self, gone: Collection[Arrival]) -> None:
+    def _count_out(self, gone: Collection[HostRequest]) -> None:
         now_ns = time.monotonic_ns()
-        waited_ns = sum(now_ns - arrival.came_ns for arrival in gone)
+        waited_ns = sum(now_ns - host_request.came_ns for host_request in gone)
         self._count()
         self._recorder.add("ge_backlog_seconds_total", waited_ns / 1e9)
 
-    def _refuse(self, refused: Iterable[tuple[Arrival, GeError]]) -> None:
-        for arrival, error in refused:
-            send_response(arrival.request, self._service.refuse(error), self._recorder)
+    def _refuse(self, refused: Iterable[tuple[HostRequest, GeError]]) -> None:
+        for host_request, error in refused:
+            send_response(host_request.request, self._service.refuse(error), self._recorder)
 
 
-def _too_late(arrival: Arrival, now_ns: int) -> DeadlineExceeded:
+def _too_late(host_request: HostRequest, now_ns: int) -> DeadlineExceeded:
     return DeadlineExceeded(
-        f"the request waited {(now_ns - arrival.came_ns) / 1e6:.1f} ms and had to begin "
-        f"{(now_ns - arrival.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less at once; "
-        f"{arrival.time_said}"
+        f"the request waited {(now_ns - host_request.came_ns) / 1e6:.1f} ms and had to begin "
+        f"{(now_ns - host_request.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less "
+        f"at once; {host_request.time_said}"
     )

@@ -22,7 +22,7 @@ from ge_backend.tensors import Array
 
 __all__ = [
     "LONGEST_TIMEOUT_US",
-    "Arrival",
+    "HostRequest",
     "error_response",
     "read_request",
     "send_response",
@@ -40,7 +40,7 @@ LONGEST_TIMEOUT_US = 366 * 24 * 3600 * 10**6
 
 
 @dataclass(slots=True, eq=False)
-class Arrival:
+class HostRequest:
     """A request as it came to this stub: when, and until when it must begin to run.
 
     Nanoseconds of CLOCK_MONOTONIC; `deadline_ns` 0 is no deadline.
@@ -51,7 +51,7 @@ class Arrival:
     deadline_ns: int
 
     @classmethod
-    def of(cls, request: Any, now_ns: int, default_timeout_us: int) -> Arrival:
+    def of(cls, request: Any, now_ns: int, default_timeout_us: int) -> HostRequest:
         """Return a request that has just come, with the client's `timeout` or a shorter default."""
         own_us = request.timeout()
         if not (own_us or default_timeout_us):
@@ -72,7 +72,7 @@ class Arrival:
         return int(shape[0]) if shape else 1
 
 
-def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
+def read_request(index: int, host_request: HostRequest, layout: Layout) -> Request:
     """Return the host's request as ours, checked; its arrays are private to this stub.
 
     The host has already copied each tensor out of shared memory; `as_numpy` hands that copy over.
@@ -81,7 +81,7 @@ def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
     Raises:
         InvalidRequest: the request does not fit the model.
     """
-    request = arrival.request
+    request = host_request.request
     sent = {tensor.name(): tensor for tensor in request.inputs()}
     tensors: dict[str, Array] = {}
     for item in layout.inputs:
@@ -93,7 +93,7 @@ def read_request(index: int, arrival: Arrival, layout: Layout) -> Request:
         index,
         tensors,
         layout,
-        deadline_ns=arrival.deadline_ns,
+        deadline_ns=host_request.deadline_ns,
         cancelled=request.is_cancelled,
         wanted=frozenset(request.requested_output_names()),
     )
