@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import model_folder
 from benchmarks.trust.load import MODEL
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
-from ge_tools.tritonserver.healer import Healer
+from ge_tools.tritonserver.model_reloader import ModelReloader
 
 __all__ = ["serving", "write_model"]
 
@@ -61,7 +61,9 @@ def serving(
         )
         with TritonServer(find_server(), options) as server:
             api = server.options.api
-            with contextlib.closing(Healer(api, server.pid, server.directory.run, _say_nothing)):
+            with contextlib.closing(
+                ModelReloader(api, server.pid, server.directory.run, _say_nothing)
+            ):
                 yield server
 
 

@@ -34,7 +34,7 @@ from ge_tools import health
 from ge_tools.main import main
 from ge_tools.serve import MAX_FILES
 from ge_tools.tritonserver import ServerDirectory, processes_of, shared_memory_of
-from ge_tools.tritonserver.healer import PERIOD_S
+from ge_tools.tritonserver.model_reloader import PERIOD_S
 from ge_tools.tritonserver.options import KEY_HEADER
 
 CONFIG = """
@@ -447,7 +447,7 @@ def test_a_model_that_came_with_its_load_is_well_and_stays(served, repository):
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["configuration", "files"])
-def test_a_model_is_healed_as_it_was_loaded(served, repository, files):
+def test_a_model_is_reloaded_as_it_was_loaded(served, repository, files):
     """With the configuration, and the files, of its load request: never as another model."""
     further = ["--", "--model-control-mode=explicit", "--load-model=*"]
     serve = served("--model-repository", repository, *PORTS, *further)
@@ -522,7 +522,7 @@ def test_it_loads_a_model_anew_where_nobody_reads_what_it_says(served, repositor
 
 
 @pytest.mark.long
-def test_a_server_stays_ready_while_one_of_its_models_heals(served, tmp_path):
+def test_a_server_stays_ready_while_one_of_its_models_is_reloaded(served, tmp_path):
     """As the deployment files start it: the other model serves all the while, and its pod stays."""
     write_model(tmp_path, load_s=3)
     shutil.copytree(tmp_path / "double", tmp_path / "other")
@@ -541,10 +541,10 @@ def test_a_server_stays_ready_while_one_of_its_models_heals(served, tmp_path):
             nonlocal away
             assert client.is_server_ready()
             assert client.infer("other", [tensor]).as_numpy("y").tolist() == [2, 2, 2]
-            healed = {stub.pid for stub in stubs_of(serve.server_pid())} - before
+            reloaded = {stub.pid for stub in stubs_of(serve.server_pid())} - before
             ready = client.is_model_ready("double")
             away = away or not ready
-            return bool(healed) and ready and away
+            return bool(reloaded) and ready and away
 
         wait_until(is_back)
     assert doubled(urls["grpc"]) == [2, 4, 6]

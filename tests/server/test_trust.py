@@ -70,7 +70,7 @@ def right_since(load, since_s):
     return sum(answer.outcome == "right" and answer.sent_s > since_s for answer in [*load._answers])
 
 
-def test_a_dead_stub_is_healed(installation):
+def test_a_dead_stub_is_replaced(installation):
     """The model answers again by itself."""
     with serving() as server:
         (dead,) = stubs_of(server.pid)

@@ -12,7 +12,7 @@ from ge_tools.tritonserver import Abilities, ServerOptions
 from ge_tools.tritonserver.options import KEY_HEADER
 
 HELP = Abilities(flags=frozenset())
-# Stands for `Healer`.
+# Stands for `ModelReloader`.
 IDLE = SimpleNamespace(close=lambda: None, stubbed=set)
 CONTROL = ("--model-control-mode=explicit", "--load-model=*")
 
@@ -63,7 +63,7 @@ def servers(monkeypatch):
 
     monkeypatch.setattr(serve, "TritonServer", make)
     monkeypatch.setattr(serve, "find_server", lambda path: path)
-    monkeypatch.setattr(serve, "Healer", lambda *_: IDLE)
+    monkeypatch.setattr(serve, "ModelReloader", lambda *_: IDLE)
     monkeypatch.setattr(serve, "die_with_parent", lambda: made.append("tied"))
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -255,10 +255,10 @@ def test_who_restricts_one_protocol_does_not_open_the_other(tmp_path, mine, othe
     assert restricted == [f"{other}={keyed}", given]
 
 
-def test_models_are_healed_with_the_key_that_http_asks_for(servers, monkeypatch, tmp_path):
+def test_models_are_reloaded_with_the_key_that_http_asks_for(servers, monkeypatch, tmp_path):
     """One of the user's own, where he has given it; without it no model would be loaded anew."""
     apis = []
-    monkeypatch.setattr(serve, "Healer", lambda api, *_: apis.append(api) or IDLE)
+    monkeypatch.setattr(serve, "ModelReloader", lambda api, *_: apis.append(api) or IDLE)
     mine = "--http-restricted-api=model-repository:mine=1"
     main(["serve", "--model-repository", str(tmp_path), "--", mine])
     assert apis[0].keys == {"model-repository": ("mine", "1")}

@@ -7,7 +7,7 @@ import sys
 
 from ge_backend.errors import ConfigError, ServerError
 from ge_tools.tritonserver.api import ServerApi
-from ge_tools.tritonserver.health import ailments
+from ge_tools.tritonserver.health import stub_losses
 from ge_tools.tritonserver.keys import HTTP_RESTRICTED, restricted_groups, restrictions
 from ge_tools.tritonserver.options import LAST_PORT
 from ge_tools.tritonserver.stubs import arguments_of, server_at
@@ -70,7 +70,7 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
     try:
         if not api.is_live():
             return [f"the server at {arguments.http} does not answer, or this is not its HTTP port"]
-        found = [str(ailment) for ailment in ailments(api, server)] if server else []
+        found = [str(loss) for loss in stub_losses(api, server)] if server else []
         if arguments.ready and not api.is_ready():
             found.append(f"the server at {arguments.http} is not ready")
     except ServerError as error:

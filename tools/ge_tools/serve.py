@@ -18,7 +18,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.model.config.sizes import parse_device_bytes
 from ge_tools.openai import add_front_options, open_front, read_front_options
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
-from ge_tools.tritonserver.healer import Healer
+from ge_tools.tritonserver.model_reloader import ModelReloader
 from ge_tools.tritonserver.parent_death import die_with_parent
 from ge_tools.tritonserver.stranded import Stranded
 
@@ -156,10 +156,10 @@ def serve(arguments: argparse.Namespace) -> int:
             if front is not None:
                 stack.enter_context(front)
                 print(f"  openai   {front.url}/v1", flush=True)
-        healer = Healer(server.options.api, server.pid, server.directory.run, _say)
-        stack.enter_context(contextlib.closing(healer))
+        reloader = ModelReloader(server.options.api, server.pid, server.directory.run, _say)
+        stack.enter_context(contextlib.closing(reloader))
         metrics = server.metrics if server.options.has_metrics else ""
-        stranded = Stranded(server.pid, metrics, healer.stubbed)
+        stranded = Stranded(server.pid, metrics, reloader.stubbed)
         code = server.wait(lambda: _tell_of_stranded(stranded.models()))
         if not server.stopping:
             _tell_of_signal(code - BY_SIGNAL)

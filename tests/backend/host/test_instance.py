@@ -6,12 +6,12 @@ import pytest
 
 from builders.host_config import instance_of
 from ge_backend.errors import ConfigError
-from ge_backend.executor.process.heals import note_heal
+from ge_backend.executor.process.reloads import note_reload
 
 
 def test_it_is_read_from_what_the_host_says(pb_utils, monkeypatch, tmp_path):
-    """The folder is the version's, and healings that were noted are told from the first on."""
-    note_heal(tmp_path, "m")
+    """The folder is the version's, and reloads that were noted are told from the first on."""
+    note_reload(tmp_path, "m")
     monkeypatch.setenv("GE_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: "/models/m/1")
     instance = instance_of({"name": "m", "max_batch_size": 4})

@@ -24,7 +24,7 @@ BOUNDARIES = {
     "ge_text/models/timed_compiler.py": (1, "handed to the thread that waits"),
     "ge_text/vllm/model.py": (2, "a text; a start"),
     "engines/torch/encoder_export.py": (2, "a library that raises anything"),
-    "ge_tools/tritonserver/healer.py": (1, "a look at the stubs"),
+    "ge_tools/tritonserver/model_reloader.py": (1, "a look at the stubs"),
     "ge_openai/chat_template.py": (1, "a library that raises anything"),
     "ge_openai/contents.py": (1, "a library that raises anything"),
     "ge_openai/tokenizer.py": (2, "a library that raises anything"),

@@ -11,7 +11,7 @@ from builders.host_config import instance_of
 from builders.null_models import comes_true
 from ge_backend.device.health import Health
 from ge_backend.errors import GraphFailed, Status
-from ge_backend.executor.process.heals import note_heal
+from ge_backend.executor.process.reloads import note_reload
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.metrics import Recorder
 from ge_text.protocol import Delta
@@ -170,7 +170,7 @@ def test_what_alerts_watch_is_published_from_the_first_on(pb_utils, monkeypatch,
         nothing = {"ask_stats": lambda: None, "close": lambda: None}
         return SimpleNamespace(ready=True, outstanding=SHOWN, **nothing)
 
-    note_heal(tmp_path, "m")
+    note_reload(tmp_path, "m")
     monkeypatch.setenv("GE_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(generation, "open_generation", opened)
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path))

@@ -119,7 +119,7 @@ ABILITIES: Mapping[str, ReleaseAbility] = {
         since=(2, 67),
         container="26.03",
         what="a model's readiness is asked of its stubs, from 26.04 on the server's, too",
-        means="a whole server is unready while one model heals, unless it is told otherwise",
+        means="a whole server is unready while a model is loaded anew, unless it is told otherwise",
     ),
     "client_shm": ReleaseAbility(  # server 546a78766
         since=(2, 69),

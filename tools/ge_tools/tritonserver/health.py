@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools.tritonserver.api import ServerApi
 
-__all__ = ["Ailment", "ailments"]
+__all__ = ["StubLoss", "stub_losses"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ailment:
+class StubLoss:
     """A model that is called ready and has fewer stubs than instances."""
 
     model: str
@@ -30,7 +30,7 @@ class Ailment:
         )
 
 
-def ailments(api: ServerApi, server: int) -> list[Ailment]:
+def stub_losses(api: ServerApi, server: int) -> list[StubLoss]:
     """Return the models that the server calls ready and that answer only with errors, or partly.
 
     Args:
@@ -44,7 +44,7 @@ def ailments(api: ServerApi, server: int) -> list[Ailment]:
     groups = {model: api.python_instances(model) for model, _ in ready}
     stubs = stubs_of(server)
     all_ = [
-        Ailment(
+        StubLoss(
             model=model,
             living=sum(stub.serves(model, groups[model]) for stub in stubs),
             expected=count * len(groups[model]),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.executor.process.heals import times_healed
+from ge_backend.executor.process.reloads import times_reloaded
 from ge_backend.host.counters import Counters
 from ge_backend.host.logs import install_handler
 from ge_backend.host.numpy_check import check_numpy
@@ -56,7 +56,7 @@ class Instance:
         )
         check_response_parameters(wanted=config.response_parameters)
         recorder = Recorder()
-        recorder.set("ge_model_heals", float(times_healed(machine.runtime_dir, config.name)))
+        recorder.set("ge_model_heals", float(times_reloaded(machine.runtime_dir, config.name)))
         return cls(args["model_instance_name"], given, machine, config, recorder)
 
     def note_restart(self, device: str) -> None:

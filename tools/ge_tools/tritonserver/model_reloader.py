@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ge_backend.errors import ServerError
-from ge_backend.executor.process.heals import note_heal
 from ge_backend.executor.process.host_processes import Stub, stubs_of
+from ge_backend.executor.process.reloads import note_reload
 from ge_tools.tritonserver.api import LoadRequest, ServerApi
 from ge_tools.tritonserver.directory import SHARED_MEMORY
-from ge_tools.tritonserver.health import Ailment, ailments
+from ge_tools.tritonserver.health import StubLoss, stub_losses
 from ge_tools.tritonserver.stub_changes import StubChanges
 
-__all__ = ["Healer", "next_pause_s"]
+__all__ = ["ModelReloader", "next_pause_s"]
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Recovery:
     unloading: bool = False
 
 
-class Healer:
+class ModelReloader:
     """A thread that looks after a server's stubs.
 
     It looks once a second, and where all has been well for a while only when a stub ends or starts.
@@ -91,11 +91,11 @@ class Healer:
         self._regions: dict[int, str] = {}  # theirs, until they are forgotten
         self._tries = 0
         self._may_load = True
-        self._told: set[Ailment] = set()  # of those that cannot be healed
-        self._before: set[Ailment] = set()  # as the last look found them
+        self._reported: set[StubLoss] = set()  # those that cannot be mended
+        self._before: set[StubLoss] = set()  # as the last look found them
         self._changes = StubChanges(SHARED_MEMORY, f"{run.parent.name}_")
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="healer", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="reloader", daemon=True)
         self._thread.start()
 
     def stubbed(self) -> set[str]:
@@ -111,22 +111,22 @@ class Healer:
             calm = 0
             while not self._stop.wait(PERIOD_S):
                 calm = 0 if self._changes.any() else calm + 1
-                if (calm <= CALM or calm % REST == 0) and not self._look():
+                if (calm <= CALM or calm % REST == 0) and not self._check():
                     calm = 0
 
-    def _look(self) -> bool:
-        """Heal what is to be healed; return whether all is well."""
+    def _check(self) -> bool:
+        """Load anew what has lost stubs; return whether all is well."""
         try:
             self._end_replaced()
             stubs = stubs_of(self._server)
             self._see(stubs)
             self._changes.follow([stub.pid for stub in stubs])
-            found = set(ailments(self._api, self._server))
-            for ailment in found & self._before:
-                self._heal(ailment)
+            found = set(stub_losses(self._api, self._server))
+            for loss in found & self._before:
+                self._reload(loss)
                 self._forget()
-            self._load_the_missing({ailment.model for ailment in found})
-            self._told &= found
+            self._load_the_missing({loss.model for loss in found})
+            self._reported &= found
             self._before = found
         except ServerError as error:  # it starts, ends, or refuses
             log.debug("the server's models cannot be looked after: %s", error)
@@ -143,47 +143,47 @@ class Healer:
                 self._seen[stub.pid] = stub
             self._regions[stub.pid] = stub.region
 
-    def _heal(self, ailment: Ailment) -> None:
+    def _reload(self, loss: StubLoss) -> None:
         """Load a model anew, where its time has come; instances that live answer meanwhile."""
-        model = ailment.model
+        model = loss.model
         if not self._may_load:
-            self._tell(ailment)
+            self._report(loss)
             return
         if not self._api.states(model):  # unloaded now, it would not come back with its folder
-            self._tell(ailment, "; it is loaded anew once its folder is there")
+            self._report(loss, "; it is loaded anew once its folder is there")
             return
         recovery = self._recoveries.get(model)
         if recovery is None:
             begin = time.monotonic()
             try:
-                asked = self._asked(model)
+                asked = self._load_request(model)
             except (OSError, MemoryError) as error:
-                self._tell(
-                    ailment,
+                self._report(
+                    loss,
                     "; it is not loaded anew, since the files that came with its load request "
                     f"cannot be read ({error}); load it again with them",
                 )
                 return
-            self._told.add(ailment)
-            self._say(f"{ailment}; it is loaded anew")
-            recovery = _Recovery(times=note_heal(self._run, model), begin=begin, asked=asked)
+            self._reported.add(loss)
+            self._say(f"{loss}; it is loaded anew")
+            recovery = _Recovery(times=note_reload(self._run, model), begin=begin, asked=asked)
             self._recoveries[model] = recovery
         elif time.monotonic() < recovery.due:
             return
-        if ailment.living and self._replace(ailment, recovery):
+        if loss.living and self._replace(loss, recovery):
             return
         old = self._stubs(model)
         try:
             self._api.unload(model)  # never ends for the dead one; a load goes on beside it
         except ServerError as error:
-            self._put_off(model, recovery, error)
+            self._postpone(model, recovery, error)
             return
         try:
             self._load(model, recovery)
         finally:
             self._end_later(old)
 
-    def _asked(self, model: str) -> LoadRequest:
+    def _load_request(self, model: str) -> LoadRequest:
         """Return what loads a model as it is served, with the files that came with its load.
 
         The host keeps these in a folder until it unloads the model.
@@ -198,16 +198,16 @@ class Healer:
         folder = stubs[-1].brought if stubs else None
         return asked if folder is None else replace(asked, files=_files_of(folder))
 
-    def _replace(self, ailment: Ailment, recovery: _Recovery) -> bool:
+    def _replace(self, loss: StubLoss, recovery: _Recovery) -> bool:
         """Load a model beside itself, now or later; return False once that is refused too often."""
-        model, old = ailment.model, self._stubs(ailment.model)
+        model, old = loss.model, self._stubs(loss.model)
         try:
             self._load_as(model, recovery.asked)
         except ServerError as error:
             recovery.refusals += 1
             if recovery.refusals < REFUSALS:
-                serves = f"; {ailment.living} of its {ailment.expected} instances serve on"
-                self._put_off(model, recovery, error, serves)
+                serves = f"; {loss.living} of its {loss.expected} instances serve on"
+                self._postpone(model, recovery, error, serves)
                 return True
             if recovery.refusals == REFUSALS:
                 recovery.pause_s = 0.0
@@ -225,18 +225,18 @@ class Healer:
         try:
             self._load_as(model, recovery.asked)
         except ServerError as error:
-            self._put_off(model, recovery, error)
+            self._postpone(model, recovery, error)
             seen = self._api.states(model)
             recovery.unloading = any("UNLOADING" in at or "unloaded" in at for at in seen)
         else:
             self._is_back(model)
 
-    def _load_the_missing(self, ailing: set[str]) -> None:
+    def _load_the_missing(self, losing: set[str]) -> None:
         """Load models whose load has failed, where the time has come and no other loads them.
 
         One without a state is not there at all: its folder is away.
         """
-        for model in self._recoveries.keys() - ailing:
+        for model in self._recoveries.keys() - losing:
             recovery = self._recoveries[model]
             if time.monotonic() < recovery.due:
                 continue
@@ -248,7 +248,7 @@ class Healer:
             elif states and not any(state == "LOADING" for state, _ in states):
                 self._load(model, recovery)
 
-    def _put_off(
+    def _postpone(
         self, model: str, recovery: _Recovery, error: ServerError, serves: str = ""
     ) -> None:
         if NO_CONTROL in str(error):
@@ -266,10 +266,10 @@ class Healer:
             f"{recovery.pause_s:g} s: {_reason(error)}"
         )
 
-    def _tell(self, ailment: Ailment, outlook: str = "") -> None:
-        if ailment not in self._told:
-            self._told.add(ailment)
-            self._say(f"{ailment}{outlook}")
+    def _report(self, loss: StubLoss, outlook: str = "") -> None:
+        if loss not in self._reported:
+            self._reported.add(loss)
+            self._say(f"{loss}{outlook}")
 
     def _is_back(self, model: str) -> None:
         recovery = self._recoveries.pop(model)

@@ -11,12 +11,12 @@ import pytest
 
 from builders.null_models import comes_true
 from builders.server_http import ServerHttp
-from ge_backend.executor.process.heals import times_healed
 from ge_backend.executor.process.host_processes import Stub
-from ge_tools.tritonserver import healer as healer_module
+from ge_backend.executor.process.reloads import times_reloaded
 from ge_tools.tritonserver import health
+from ge_tools.tritonserver import model_reloader as reloader_module
 from ge_tools.tritonserver.api import ServerApi
-from ge_tools.tritonserver.healer import Healer
+from ge_tools.tritonserver.model_reloader import ModelReloader
 
 
 class Rig:
@@ -27,18 +27,18 @@ class Rig:
         self.memory = folder / "shm"
         self.memory.mkdir()
         self.living = [self.stub(1)]
-        for module in (healer_module, health):
+        for module in (reloader_module, health):
             monkeypatch.setattr(module, "stubs_of", lambda server: list(self.living))
-        monkeypatch.setattr(healer_module, "PERIOD_S", 0.05)
-        monkeypatch.setattr(healer_module, "CALM", 10**9)
-        monkeypatch.setattr(healer_module, "FIRST_PAUSE_S", 0.01)
-        monkeypatch.setattr(healer_module, "LONGEST_PAUSE_S", 0.02)
-        monkeypatch.setattr(healer_module, "SHARED_MEMORY", self.memory)
+        monkeypatch.setattr(reloader_module, "PERIOD_S", 0.05)
+        monkeypatch.setattr(reloader_module, "CALM", 10**9)
+        monkeypatch.setattr(reloader_module, "FIRST_PAUSE_S", 0.01)
+        monkeypatch.setattr(reloader_module, "LONGEST_PAUSE_S", 0.02)
+        monkeypatch.setattr(reloader_module, "SHARED_MEMORY", self.memory)
         self.http.models(m="READY")
         self.http.config("m", backend="ge", instance_group=[{"count": 1}])
         self.http.answers["POST", "/v2/repository/models/m/unload"] = None
         api = ServerApi("127.0.0.1", self.http.port)
-        self.healer = Healer(api, 7, self.run, self.said.append)
+        self.reloader = ModelReloader(api, 7, self.run, self.said.append)
 
     def stub(self, pid):
         (self.memory / f"r{pid}").touch()
@@ -52,7 +52,7 @@ class Rig:
 def rig(tmp_path, monkeypatch):
     rig = Rig(tmp_path, monkeypatch)
     yield rig
-    rig.healer.close()
+    rig.reloader.close()
     rig.http.close()
 
 
@@ -72,20 +72,20 @@ def test_models_that_have_had_stubs_are_known(rig):
     """Also once these have died."""
     looks(rig)
     rig.living = []
-    assert rig.healer.stubbed() == {"m"}
+    assert rig.reloader.stubbed() == {"m"}
 
 
 def test_a_server_that_stays_well_is_not_asked_any_more(rig, monkeypatch):
     """Until a stub ends or another starts, and seldom without."""
-    monkeypatch.setattr(healer_module, "CALM", 2)
-    monkeypatch.setattr(healer_module, "REST", 10**9)
+    monkeypatch.setattr(reloader_module, "CALM", 2)
+    monkeypatch.setattr(reloader_module, "REST", 10**9)
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         rig.living = [Stub(pid=child.pid, models=("m",), region="r1")]
         changed = []
-        real = rig.healer._changes.any
+        real = rig.reloader._changes.any
         monkeypatch.setattr(
-            rig.healer._changes, "any", lambda: changed.append(real()) or changed[-1]
+            rig.reloader._changes, "any", lambda: changed.append(real()) or changed[-1]
         )
         assert comes_true(lambda: len(changed) > 10 and not any(changed[-8:]))
         before = len(rig.http.asked)
@@ -102,8 +102,8 @@ def test_a_server_that_stays_well_is_not_asked_any_more(rig, monkeypatch):
 
 def test_a_server_that_stays_well_is_looked_at_now_and_then(rig, monkeypatch):
     """What nothing has told of is found all the same."""
-    monkeypatch.setattr(healer_module, "CALM", 2)
-    monkeypatch.setattr(healer_module, "REST", 5)
+    monkeypatch.setattr(reloader_module, "CALM", 2)
+    monkeypatch.setattr(reloader_module, "REST", 5)
     rig.living = [Stub(pid=os.getpid(), models=("m",), region="r1")]
     looks(rig, 12)
     rig.living = []
@@ -121,7 +121,7 @@ def test_a_model_whose_stub_died_is_loaded_anew_and_counted(rig):
     assert rig.asked("unload") >= 1
     assert "1 of its 1 stubs have died; it is loaded anew" in rig.said[0]
     assert "is back after" in rig.said[1]
-    assert times_healed(rig.run, "m") >= 1
+    assert times_reloaded(rig.run, "m") >= 1
     assert comes_true(lambda: not (rig.memory / "r1").exists())
     assert (rig.memory / "r2").exists()
 
@@ -193,8 +193,8 @@ def test_a_model_whose_folder_is_away_is_told_and_loaded_anew_once_it_is_back(ri
 def test_instances_that_live_serve_while_the_model_is_loaded_anew(rig, monkeypatch):
     """It is not unloaded; what is left of it is ended once it has answered what it had."""
     ended = []
-    monkeypatch.setattr(healer_module, "GRACE_S", 0.0)
-    monkeypatch.setattr(healer_module.os, "kill", lambda pid, number: ended.append(pid))
+    monkeypatch.setattr(reloader_module, "GRACE_S", 0.0)
+    monkeypatch.setattr(reloader_module.os, "kill", lambda pid, number: ended.append(pid))
     rig.http.config("m", backend="ge", instance_group=[{"count": 2}])
     rig.http.answers["POST", "/v2/repository/models/m/load"] = None
     assert comes_true(lambda: rig.asked("load") >= 1)
@@ -212,7 +212,7 @@ def test_a_model_that_cannot_be_loaded_beside_itself_is_unloaded_after_several_r
     asked = rig.http.asked
     unloaded = asked.index(("POST", "/v2/repository/models/m/unload"))
     before = asked[:unloaded].count(("POST", "/v2/repository/models/m/load"))
-    assert before == healer_module.REFUSALS
+    assert before == reloader_module.REFUSALS
     assert comes_true(lambda: rig.asked("load") > before)
 
 
@@ -235,11 +235,11 @@ def test_one_refusal_leaves_the_living_instances_alone(rig, monkeypatch):
         json.loads(body)["parameters"]["config"] for body in rig.http.bodies if b"LOADED" in body
     ]
     assert len(set(marks)) == len(marks)  # the host would do nothing for one that it knows
-    assert times_healed(rig.run, "m") == 1
+    assert times_reloaded(rig.run, "m") == 1
 
 
 def test_a_model_whose_load_failed_is_loaded_until_it_is_ready(rig):
-    """With pauses; it was one death, and one healing of it."""
+    """With pauses; it was one death, and one reload after it."""
     rig.living = []
     assert comes_true(lambda: rig.asked("load") >= 1)
     rig.http.models(m="UNAVAILABLE")
@@ -252,7 +252,7 @@ def test_a_model_whose_load_failed_is_loaded_until_it_is_ready(rig):
     tried = rig.asked("load")
     looks(rig)
     assert rig.asked("load") == tried
-    assert times_healed(rig.run, "m") == 1
+    assert times_reloaded(rig.run, "m") == 1
 
 
 @pytest.mark.parametrize(
@@ -261,21 +261,21 @@ def test_a_model_whose_load_failed_is_loaded_until_it_is_ready(rig):
 def test_what_somebody_else_has_done_with_a_model_stays_so(rig, monkeypatch, state, reason):
     """Whoever has loaded or unloaded it meanwhile is in charge of it.
 
-    Meanwhile is between two tries: right behind its own load the healer looks what became of that.
+    Meanwhile is between two tries: right behind its own load the reloader looks what became of that.
     """
     rig.living = []
     rig.http.models(m="READY")
     assert comes_true(lambda: rig.asked("load") >= 1)
     rig.http.models(m="UNAVAILABLE")
     assert comes_true(lambda: rig.asked("load") >= 3)
-    between, go, wait = threading.Event(), threading.Event(), rig.healer._stop.wait
+    between, go, wait = threading.Event(), threading.Event(), rig.reloader._stop.wait
 
     def waiting(period_s):
         between.set()
         go.wait(30)
         return wait(period_s)
 
-    monkeypatch.setattr(rig.healer._stop, "wait", waiting)
+    monkeypatch.setattr(rig.reloader._stop, "wait", waiting)
     assert between.wait(30)
     rig.living = [rig.stub(2)]
     entry = {"name": "m", "version": "1", "state": state, "reason": reason}
@@ -301,11 +301,11 @@ def test_a_model_that_somebody_is_loading_is_left_to_them(rig):
 
 def test_pauses_grow(rig, monkeypatch):
     """To a minute, so that a model that cannot be loaded is no burden and no flood of lines."""
-    monkeypatch.setattr(healer_module, "FIRST_PAUSE_S", 2.0)
-    monkeypatch.setattr(healer_module, "LONGEST_PAUSE_S", 60.0)
+    monkeypatch.setattr(reloader_module, "FIRST_PAUSE_S", 2.0)
+    monkeypatch.setattr(reloader_module, "LONGEST_PAUSE_S", 60.0)
     pauses = [0.0]
     for _ in range(6):
-        pauses.append(healer_module.next_pause_s(pauses[-1]))
+        pauses.append(reloader_module.next_pause_s(pauses[-1]))
     assert pauses == [0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
 
 

@@ -9,19 +9,19 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-__all__ = ["note_heal", "times_healed"]
+__all__ = ["note_reload", "times_reloaded"]
 
 log = logging.getLogger(__name__)
 
-FOLDER = "healed"
+FOLDER = "reloaded"
 
 
-def note_heal(runtime_dir: Path, model: str) -> int:
+def note_reload(runtime_dir: Path, model: str) -> int:
     """Count once more; return how often it was.
 
     The count is the size of a file in which nothing is written: a full disk has room for that.
     """
-    times = 1 + times_healed(runtime_dir, model)
+    times = 1 + times_reloaded(runtime_dir, model)
     path = _path(runtime_dir, model)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def note_heal(runtime_dir: Path, model: str) -> int:
     return times
 
 
-def times_healed(runtime_dir: Path, model: str) -> int:
+def times_reloaded(runtime_dir: Path, model: str) -> int:
     """Return how often this server loaded the model anew; 0 where no process watches the server."""
     try:
         return _path(runtime_dir, model).stat().st_size
