@@ -235,7 +235,7 @@ def test_bodies_that_cannot_be_had_leave_one_for_any_shape(encoder, monkeypatch,
     layered.compile_bodies()
     layered.settle()
     assert np.isfinite(run(rows())).all()
-    assert "one body for pieces of all sizes: no such reshape" in caplog.text
+    assert "one body for chunks of all sizes: no such reshape" in caplog.text
 
 
 def rotary_checkpoint(folder, kind):

@@ -130,7 +130,7 @@ def test_layers_that_fail_leave_nothing_on_their_modules(folder, load, vendor):
         patch.setattr(torch.nn.functional, "scaled_dot_product_attention", fail)
         with pytest.raises(OutOfMemory):
             graph.run(unequal(), {}, exclusive=False)
-    assert not any(hasattr(part, "ge_apart") for part in modules)
+    assert not any(hasattr(part, "ge_row_attention") for part in modules)
 
 
 def test_an_output_for_each_token_is_not_reduced(tmp_path, load):
@@ -164,7 +164,7 @@ def test_all_that_runs_was_captured_at_load(folder, load, vendor, caplog):
 def test_a_run_is_as_many_replays_as_it_has_pieces(folder, load, vendor):
     """Whole rows, shortest first, up to so many tokens; none for a batch without tokens."""
     graph = load(folder)
-    for lengths, pieces in (
+    for lengths, chunks in (
         ((8, 8, 8), 1),
         ((8, 8, 9), 2),
         ((30,), 1),
@@ -173,7 +173,7 @@ def test_a_run_is_as_many_replays_as_it_has_pieces(folder, load, vendor):
     ):
         before = vendor.counts["replay", "compute"]
         graph.run(unequal(lengths), {}, exclusive=False)
-        assert vendor.counts["replay", "compute"] - before == pieces, lengths
+        assert vendor.counts["replay", "compute"] - before == chunks, lengths
 
 
 def test_nothing_is_captured_where_that_is_asked_for(folder, load, vendor):

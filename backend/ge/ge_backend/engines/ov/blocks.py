@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ge_backend.engines.torch.masked_layers import NO_ROW, Apart, Masks
+from ge_backend.engines.torch.masked_layers import NO_ROW, Masks, RowAttention
 from ge_backend.tensors import Array
 
 __all__ = ["Blocks", "arrange", "in_blocks", "width_for"]
@@ -71,7 +71,7 @@ def width_for(length: int) -> int:
     return -(-length // STEP) * STEP
 
 
-def in_blocks(dtype: torch.dtype) -> Callable[..., Apart]:
+def in_blocks(dtype: torch.dtype) -> Callable[..., RowAttention]:
     """Return what keeps rows apart so, of `Blocks` and of positions, in layers of this type."""
     return lambda places, stand, positions: _InBlocks(places, stand, positions, dtype)
 
@@ -90,7 +90,7 @@ class _InBlocks:
         self._masks = Masks(rows, standing, dtype)
 
     def attend(self, *heads: torch.Tensor, **how: Any) -> torch.Tensor:
-        """See `Apart`."""
+        """See `RowAttention`."""
         number, width = heads[0].shape[1], heads[0].shape[3]
         found = self._masks.attend(*map(self._blocks, heads), **how)
         rows = found.transpose(1, 2).reshape(-1, number * width).index_select(0, self._places)

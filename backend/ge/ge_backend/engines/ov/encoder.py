@@ -36,7 +36,7 @@ from ge_backend.engines.ov.precision import PRECISIONS, computed_in
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.engines.torch.encoder import Layers, PackedEncoder
 from ge_backend.engines.torch.encoder_graph import EncoderGraph
-from ge_backend.engines.torch.masked_layers import MaskedLayers, Pieces, Tokens
+from ge_backend.engines.torch.masked_layers import MaskedLayers, RowChunks, Tokens
 from ge_backend.engines.torch.packed_rows import PackedRows, rounded_tokens
 from ge_backend.engines.torch.pretrained import quiet
 from ge_backend.errors import Unsupported
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 # log-normal lengths took 17 and 13 % less CPU time than with 256 in BF16, 5 % less in FP32, and
 # with 1,024 hardly less again.
 MAX_TOKENS = 512
-# Where one run takes all cores, pieces of at most these many tokens, in one block, have bodies of
+# Where one run takes all cores, chunks of at most these many tokens, in one block, have bodies of
 # their own. A model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of
 # 2 to 4 (an encoder of 6 layers), whatever its precision. Of more tokens that is a small part, and
 # to fill them up costs more in FP32. A body takes 10 MB and a quarter of a second to compile, which
@@ -153,21 +153,21 @@ class OpenVinoLayers:
             except ENGINE_ERRORS as error:
                 raise Unsupported(cause(error)) from error
             give_back_freed()  # compiling goes by way of copies
-            return _pieces(self._encoder, _rounded).layers(compiled.run)
+            return _chunks(self._encoder, _rounded).layers(compiled.run)
 
         with _refusing():
             compiled = _Compiled(lambda: compile_any(self._model))
-        free = _pieces(self._encoder).layers(compiled.run)
+        free = _chunks(self._encoder).layers(compiled.run)
         if at_once > 1:
             return free
-        bodies = Background(sized, name="bodies", without="one body for pieces of all sizes")
+        bodies = Background(sized, name="bodies", without="one body for chunks of all sizes")
         self._bodies.append(bodies)
         if self._begun:
             bodies.begin()
         return _BetterLater(free, bodies).run
 
     def compile_bodies(self) -> None:
-        """Have bodies for small pieces, in layers that have none yet, and in those to come.
+        """Have bodies for small chunks, in layers that have none yet, and in those to come.
 
         In the background: the layers are of use meanwhile.
         """
@@ -207,7 +207,7 @@ class _Compiled:
     Args:
         compile_once: makes the model; called again when a run has failed, since what OpenVINO then
             computes of other shapes was seen to fail as well.
-        sizes: the pieces that it has bodies for; see `_sized`. None: it takes any, and no choice.
+        sizes: the chunks that it has bodies for; see `_sized`. None: it takes any, and no choice.
     """
 
     def __init__(self, compile_once: Callable[[], Any], sizes: Sequence[int] = ()) -> None:
@@ -280,17 +280,17 @@ def _inputs(tokens: Tokens, width: int = 0) -> tuple[Array, Array]:
     return given, blocks.stand
 
 
-def _pieces(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_tokens) -> Pieces:
-    return Pieces(encoder=encoder, most=MAX_TOKENS, rounded=rounded)
+def _chunks(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_tokens) -> RowChunks:
+    return RowChunks(encoder=encoder, most=MAX_TOKENS, rounded=rounded)
 
 
 def _rounded(tokens: int) -> int:
-    """Return the size of a piece with this many tokens: one that has a body, if it is enough."""
+    """Return the size of a chunk with this many tokens: one that has a body, if it is enough."""
     return next((size for size in SIZES if size >= tokens), rounded_tokens(tokens))
 
 
 def _sized(model: Any) -> Any:
-    """Return a model with a body for pieces of each of `SIZES`, and behind them one for all others.
+    """Return a model with a body for chunks of each of `SIZES`, and behind them one for all others.
 
     It takes which one, and what the model takes.
     """
@@ -305,7 +305,7 @@ def _converted(encoder: PackedEncoder, kind: str) -> Any:
 
     By way of the frontend itself: `openvino.convert_model` reports each use to its makers.
     """
-    example = _inputs(next(_pieces(encoder).of(encoder.example)))
+    example = _inputs(next(_chunks(encoder).of(encoder.example)))
     with torch.no_grad(), quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer's, on what it takes for constants
         traced = torch.jit.trace(

@@ -1,6 +1,6 @@
 """An encoder's checkpoint on an accelerator: its layers are captured once per number of tokens.
 
-A batch becomes pieces of whole rows, and each piece is padded to the next of some thirty numbers of
+A batch becomes chunks of whole rows, and each chunk is padded to the next of some thirty numbers of
 tokens, so everything that runs while serving was captured at load. What of the hidden states counts
 for a row is made of them there: they are as many times as large as a row has tokens, and on an H100
 took longer over the bus, and on the host, than they took to be computed.
@@ -21,7 +21,7 @@ from ge_backend.engines.torch.accelerator import MODE, AcceleratorGraph
 from ge_backend.engines.torch.device_errors import device_errors
 from ge_backend.engines.torch.encoder import TOLERANCE, Layers, PackedEncoder
 from ge_backend.engines.torch.encoder_graph import EncoderGraph
-from ge_backend.engines.torch.masked_layers import MaskedLayers, Pieces, Tokens
+from ge_backend.engines.torch.masked_layers import MaskedLayers, RowChunks, Tokens
 from ge_backend.engines.torch.packed_rows import rounded_tokens
 from ge_backend.engines.torch.pretrained import UNUSED
 from ge_backend.engines.torch.program import Program
@@ -34,7 +34,7 @@ from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
 __all__ = ["AcceleratorEncoder", "DeviceLayers"]
 
 # What is computed at once, unless a row is longer: with masks, whose work grows with its square,
-# and without. On an H100, BERT of 12 layers in BF16, 3,799 tokens: 3.9 ms in two pieces and 4.4 in
+# and without. On an H100, BERT of 12 layers in BF16, 3,799 tokens: 3.9 ms in two chunks and 4.4 in
 # one with masks, 3.6 and 3.3 without.
 MAX_TOKENS = 2048
 MAX_TOKENS_VARLEN = 4096
@@ -70,7 +70,7 @@ class AcceleratorEncoder(EncoderGraph):
         """Do nothing: all numbers of tokens are captured at load."""
 
     def workspace_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Return the peak of the largest piece: graphs of all numbers of tokens share it."""
+        """Return the peak of the largest chunk: graphs of all numbers of tokens share it."""
         del shapes
         return self._layers.scratch_bytes()
 
@@ -107,11 +107,11 @@ class DeviceLayers:
             kernel = find_varlen(encoder.dtype, _head_size(encoder), streams.vendor)
         self._told = "ends" if kernel else "rows"
         most = MAX_TOKENS_VARLEN if kernel else MAX_TOKENS
-        self._pieces = Pieces(encoder=encoder, most=most, rounded=_rounded, least=MIN_ROW)
+        self._chunks = RowChunks(encoder=encoder, most=most, rounded=_rounded, least=MIN_ROW)
         self._sizes = _sizes(max(encoder.max_length, most))
-        apart = varlen(kernel, encoder.max_length) if kernel else None
+        attention = varlen(kernel, encoder.max_length) if kernel else None
         with device_errors(source.path, streams.vendor):
-            self._module = _moved(MaskedLayers(encoder, apart), encoder, device)
+            self._module = _moved(MaskedLayers(encoder, attention), encoder, device)
         self.reduced = False
         options = ((name, value) for name, value in source.options if name != MODE)
         eager = replace(self._source, options=(*options, (MODE, "eager")))
@@ -121,7 +121,7 @@ class DeviceLayers:
     def layers(self, threads: int, at_once: int) -> Layers:
         """See `EncoderEngine`; the host's threads have no part in it."""
         del threads, at_once
-        return self._pieces.layers(self._run)
+        return self._chunks.layers(self._run)
 
     def capture(self) -> None:
         """Make ready for all numbers of tokens that runs have, as `AcceleratorGraph.prepare`.
@@ -129,7 +129,7 @@ class DeviceLayers:
         Raises:
             Unsupported: the encoder's example comes out otherwise then.
         """
-        example, compute = self._encoder.example, self._pieces.layers(self._run)
+        example, compute = self._encoder.example, self._chunks.layers(self._run)
         hidden = compute(example)[: len(example.rows)]
         reduce = REDUCTIONS.get(self._encoder.reduction)
         program = self._program(

@@ -22,11 +22,11 @@ from ge_backend.engines.torch.packed_rows import PackedRows, is_causal
 from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 
-__all__ = ["NO_ROW", "Apart", "MaskedLayers", "Masks", "Pieces", "Tokens", "masks"]
+__all__ = ["NO_ROW", "MaskedLayers", "Masks", "RowAttention", "RowChunks", "Tokens", "masks"]
 
-APART_ROWS = "ge_apart"
+ATTENTION = "ge_row_attention"
 # The score of a token of another row: small enough to be nothing, and a number in BF16, too.
-APART = -1e9
+MASKED_SCORE = -1e9
 NO_ROW = -1  # the row of what is behind the last token
 
 
@@ -46,14 +46,14 @@ class Tokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pieces:
-    """How a run of an encoder becomes pieces that are computed one after the other.
+class RowChunks:
+    """How a run of an encoder becomes chunks that are computed one after the other.
 
     Attributes:
         encoder: whose run it is.
         most: tokens at once at most, of whole rows; a row with more is by itself.
-        rounded: returns the size of a piece by its number of tokens.
-        least: what a row, and what is behind the last one, counts as, at least. So a piece of R
+        rounded: returns the size of a chunk by its number of tokens.
+        least: what a row, and what is behind the last one, counts as, at least. So a chunk of R
             tokens has less than `R / least` rows.
     """
 
@@ -89,7 +89,7 @@ class Pieces:
         """Return layers that are computed so.
 
         Args:
-            compute: returns FP32 `[T, W]`, the hidden states of a piece's real tokens, or what they
+            compute: returns FP32 `[T, W]`, the hidden states of a chunk's real tokens, or what they
                 are reduced to.
         """
 
@@ -100,7 +100,7 @@ class Pieces:
         return run
 
     def _cuts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield which rows are a piece: the first, and the one behind the last."""
+        """Yield which rows are a chunk: the first, and the one behind the last."""
         first, size = 0, self.least
         for row, length in enumerate(lengths):
             own = max(length, self.least)
@@ -120,7 +120,7 @@ class Pieces:
             raise GraphFailed(f"a row of {longest} tokens; the model takes {most}")
 
 
-class Apart(Protocol):
+class RowAttention(Protocol):
     """How the tokens of one run see those of their own row, and no others."""
 
     def attend(
@@ -140,24 +140,24 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
 
     Args:
         encoder: whose modules they are.
-        apart: makes, of all that `forward` gets about rows and of its positions, what keeps rows
-            apart; None: masks.
+        attention: makes, of all that `forward` gets about rows and of its positions, what keeps
+            rows apart; None: masks.
     """
 
     def __init__(
         self,
         encoder: PackedEncoder,
-        apart: Callable[..., Apart] | None = None,
+        attention: Callable[..., RowAttention] | None = None,
     ) -> None:
         with importing():
             from transformers import AttentionInterface
 
         super().__init__()
         # No mask of transformers' is registered for ours: none is made then.
-        AttentionInterface.register(APART_ROWS, _attention)
-        encoder.base.set_attn_implementation(APART_ROWS)
+        AttentionInterface.register(ATTENTION, _attention)
+        encoder.base.set_attn_implementation(ATTENTION)
         self._encoder, self._base = encoder, encoder.base
-        self._apart: Callable[..., Apart] = apart or masks(encoder.dtype)
+        self._row_attention: Callable[..., RowAttention] = attention or masks(encoder.dtype)
 
     def forward(
         self,
@@ -168,20 +168,21 @@ class MaskedLayers(torch.nn.Module):  # type: ignore[misc]  # torch is untyped h
     ) -> torch.Tensor:
         """Return FP32 `[R, W]` of INT64 `[R]` each: tokens, positions and types.
 
-        What it gets about rows is what `apart` takes; masks take INT64 `[R]`, whose the tokens are.
+        What it gets about rows is what `attention` takes; masks take INT64 `[R]`, whose the
+        tokens are.
         """
-        apart = self._apart(*rows, positions)
+        attention = self._row_attention(*rows, positions)
         for module in self._base.modules():
-            module.ge_apart = apart
+            module.ge_row_attention = attention
         try:
             hidden = self._encoder.hidden(ids, positions, types)
         finally:  # it is on the device
             for module in self._base.modules():
-                del module.ge_apart
+                del module.ge_row_attention
         return hidden.float()
 
 
-def masks(dtype: torch.dtype) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
+def masks(dtype: torch.dtype) -> Callable[[torch.Tensor, torch.Tensor], RowAttention]:
     """Return what keeps rows apart by masks, in layers that compute in this type."""
     return lambda rows, positions: Masks(rows[None], positions[None], dtype)
 
@@ -202,14 +203,14 @@ class Masks:
     def attend(
         self, *heads: torch.Tensor, scale: float | None, window: int | None, causal: bool
     ) -> torch.Tensor:
-        """See `Apart`; of `[N, H, W, D]`."""
+        """See `RowAttention`; of `[N, H, W, D]`."""
         found: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
             *heads, attn_mask=self._seen(window, causal=causal), scale=scale
         )
         return found
 
     def _seen(self, window: int | None, *, causal: bool) -> torch.Tensor:
-        """Return the mask of what tokens see; see `Apart.attend`."""
+        """Return the mask of what tokens see; see `RowAttention.attend`."""
         if (window, causal) not in self._made:
             seen = self._same
             if causal or window is not None:
@@ -218,7 +219,7 @@ class Masks:
                     seen = seen & (ahead.abs() < window)
                 seen = seen & (ahead <= 0) if causal else seen
             dtype = fused_mask_type(self._dtype, seen.device)
-            self._made[window, causal] = mask_of(seen, dtype, APART).unsqueeze(1)
+            self._made[window, causal] = mask_of(seen, dtype, MASKED_SCORE).unsqueeze(1)
         return self._made[window, causal]
 
 
@@ -233,11 +234,11 @@ def _attention(
     **_options: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attend among the tokens of a row; arguments and result as in `packed_attention`."""
-    apart: Any = module.ge_apart
+    attention: Any = module.ge_row_attention
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = (item.repeat_interleave(groups, 1) for item in (key, value))
-    found: torch.Tensor = apart.attend(
+    found: torch.Tensor = attention.attend(
         query, key, value, scale=scaling, window=sliding_window, causal=is_causal(module)
     )
     return found.transpose(1, 2), None

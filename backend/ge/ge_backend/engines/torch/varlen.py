@@ -16,7 +16,7 @@ import torch
 
 from ge_backend.device.failures import reason
 from ge_backend.device.imports import importing
-from ge_backend.engines.torch.masked_layers import Apart
+from ge_backend.engines.torch.masked_layers import RowAttention
 from ge_backend.engines.torch.vendor import Vendor
 
 __all__ = ["find_varlen", "varlen"]
@@ -53,23 +53,23 @@ def find_varlen(dtype: torch.dtype, head: int, vendor: Vendor) -> Kernel | None:
     return kernel
 
 
-def varlen(kernel: Kernel, longest: int) -> Callable[[torch.Tensor, torch.Tensor], Apart]:
+def varlen(kernel: Kernel, longest: int) -> Callable[[torch.Tensor, torch.Tensor], RowAttention]:
     """Return what keeps rows apart of which the longest has `longest` tokens.
 
     It takes where rows begin and end, INT64 `[S + 1]`, from 0 to R. Those that are not
     there are empty: the kernel has blocks for them, too, which end at once.
     """
 
-    def apart(ends: torch.Tensor, positions: torch.Tensor) -> Apart:
+    def attention(ends: torch.Tensor, positions: torch.Tensor) -> RowAttention:
         most = min(longest, len(positions))
         return _Varlen(kernel=kernel, ends=ends.to(torch.int32), longest=most)
 
-    return apart
+    return attention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Varlen:
-    """See `Apart`; INT32 `[rows + 1]` ends on the device."""
+    """See `RowAttention`; INT32 `[rows + 1]` ends on the device."""
 
     kernel: Kernel
     ends: torch.Tensor
@@ -78,7 +78,7 @@ class _Varlen:
     def attend(
         self, *heads: torch.Tensor, scale: float | None, window: int | None, causal: bool
     ) -> torch.Tensor:
-        """See `Apart`."""
+        """See `RowAttention`."""
         near = -1 if window is None else window - 1
         found: torch.Tensor = self.kernel(
             *(item[0].transpose(0, 1) for item in heads),
