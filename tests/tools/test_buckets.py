@@ -189,11 +189,11 @@ def test_costs_are_kept_from_what_was_measured(model, ge_backend):
 
 def test_the_command_finds_what_warm_up_measured(model, ge_backend):
     """A served model's costs are kept under the same key."""
-    from ge_backend.serving.offline import look_into
+    from ge_backend.serving.offline import open_offline
     from ge_backend.serving.warmup.measure import measured_costs
 
     folder = model(cost_ms={"*": 1.0})
-    with look_into(folder) as opened:
+    with open_offline(folder) as opened:
         served = measured_costs(opened)
     assert min(served.values()) >= 1e6
     found = json.loads(ge_backend("buckets", "--model", folder, "--json")[1])

@@ -16,7 +16,7 @@ from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import masked_mean, parameters, plus_one, token_rows, write_model
 from builders.simulated_onnx import onnx_of
 from ge_backend.model.files.om_files import read_axes
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import measured_anew
 
 CONFIG = "max_batch_size: 4\n" + parameters(buckets__rows="1,4", buckets__sequence="8,16")
@@ -131,7 +131,7 @@ def test_a_server_finds_what_was_compiled(folder, compiled, runs, monkeypatch, i
     (folder / "1" / "model.onnx").write_bytes(onnx_of(Affine(a=3.0), ("batch", "sequence")))
     compiled(folder, *(("--into", folder / "1" / "model.om") if into else ()))
     monkeypatch.setitem(sys.modules, "acl", Simulator())
-    with look_into(folder, device="npu:0") as model:
+    with open_offline(folder, device="npu:0") as model:
         assert model.grid.entries == ((1, 8), (1, 16), (4, 8), (4, 16))
         assert model.layout.axes == ("sequence",)
         assert measured_anew(model).keys() == set(model.grid.entries)
@@ -148,7 +148,7 @@ def test_a_server_finds_what_was_compiled_with_options(folder, compiled, runs, m
     (folder / "1" / "model.onnx").write_bytes(onnx_of(ChannelMeans(), ("batch", 3, 8, 6)))
     compiled(folder)
     monkeypatch.setitem(sys.modules, "acl", Simulator())
-    with look_into(folder, device="npu:0") as model:
+    with open_offline(folder, device="npu:0") as model:
         assert measured_anew(model).keys() == {(1,), (4,)}
     assert len(runs()) == 1
 

@@ -5,7 +5,7 @@ import pytest
 
 from builders.graphs import masked_mean
 from builders.histograms import histogram_of
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import cost_key
 from ge_backend.serving.warmup.store import Store
 
@@ -63,7 +63,7 @@ def test_a_linked_folder_has_the_traffic_of_its_own_name(recorded, ge_backend):
 
 def test_measured_costs_decide_where_there_are_any(recorded, ge_backend):
     """A graph that takes no less time below 64 gains nothing from smaller sizes."""
-    with look_into(recorded) as opened:
+    with open_offline(recorded) as opened:
         costs = {(rows, size): 1e6 * rows for rows in (1, 8) for size in (16, 64)}
         opened.store.keep_costs(cost_key(opened), costs)
     found = json.loads(ge_backend("tune", recorded, "--json")[1])
@@ -162,7 +162,7 @@ def test_sizes_of_an_engine_that_runs_any_shape_go_by_elements(model, cache, ge_
     folder = model(static_shapes=False, config=TWO_AXES + ragged)
     traffic = {"rows": histogram_of({4: 10}), "length": histogram_of({20: 70, 40: 10})}
     Store(cache).add_traffic("tiny", traffic)
-    with look_into(folder) as opened:
+    with open_offline(folder) as opened:
         opened.store.keep_costs(cost_key(opened), dict.fromkeys(opened.grid.entries, 1e6))
     found = json.loads(ge_backend("tune", folder, "--json")[1])
     assert found["cost_unit"] == "elements"

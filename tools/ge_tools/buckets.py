@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ge_backend.errors import ConfigError, GeError
 from ge_backend.model.layout.layout import Layout
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import kept_costs, measured_anew
 from ge_backend.shapes.buckets.bucket_file import read_buckets
 from ge_backend.shapes.buckets.grid import Bucket, BucketGrid
@@ -111,7 +111,7 @@ def _check_options(args: argparse.Namespace) -> None:
 
 
 def _model_lines(args: argparse.Namespace) -> list[str]:
-    with look_into(args.model, device=args.device, cache_dir=args.cache_dir) as model:
+    with open_offline(args.model, device=args.device, cache_dir=args.cache_dir) as model:
         costs = measured_anew(model) if args.measure else kept_costs(model)
         lines = _bucket_lines(model.grid, model.layout, costs)
         return [_grid_json(model.grid, lines)] if args.json else _grid_text(model.grid, lines)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ge_backend.errors import ConfigError
 from ge_backend.serving.learning.boundaries import SizeCost
 from ge_backend.serving.learning.tuning import Proposal, propose, row_costs, up_to
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import kept_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.shapes.traffic.histogram import SizeHistogram
@@ -91,7 +91,7 @@ def tune(arguments: argparse.Namespace) -> int:
     if arguments.measure:
         return _measure(arguments)
     path, device = arguments.model, arguments.device
-    with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
+    with open_offline(path, device=device, cache_dir=arguments.cache_dir) as model:
         tuning = work_out(model, arguments.trace, arguments.graphs)
         asked = tuning.parameters() if arguments.graphs is not None else tuning.worthwhile()
         config_file = model.config.directory.parent / "config.pbtxt"
@@ -129,7 +129,7 @@ def _measure(arguments: argparse.Namespace) -> int:
 def _compared(arguments: argparse.Namespace) -> tuple[Comparison, Path]:
     """Return what came of each way, better sizes of the best one too, and the config.pbtxt."""
     path, device, trace = arguments.model, arguments.device, arguments.trace
-    with look_into(path, device=device, cache_dir=arguments.cache_dir) as model:
+    with open_offline(path, device=device, cache_dir=arguments.cache_dir) as model:
         config, cache_dir, axes = model.config, model.store.directory, model.layout.axes
         check_measurable(model.layout, config.name)
         now = way_of(config, model.session.engine)

@@ -27,7 +27,7 @@ from ge_backend.errors import GeError
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.findings import found
 from ge_backend.serving.assumptions.made_up import Blank, filled_in
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.tensors import Array, TensorSpec
 from ge_tools.report.table import table
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
@@ -158,7 +158,7 @@ def _alone(
 
 def _requests(folder: Path) -> tuple[tuple[TensorSpec, ...], list[dict[str, Array]]]:
     """Return the outputs of a model, and requests of one row and of unequal lengths."""
-    with look_into(folder) as model:
+    with open_offline(folder) as model:
         batched = model.config.max_batch_size > 0
         findings = found(model.config, model.session, model.store, batched=batched)
         lengths, signature = findings.lengths, findings.signature

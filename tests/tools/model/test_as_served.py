@@ -13,7 +13,7 @@ from builders.graphs import masked_mean
 from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
 from ge_backend.model.layout.layout import Layout
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.tensors import DATA_TYPES
 from ge_tools.model.as_served import (
     Load,
@@ -38,7 +38,7 @@ def config(model):
     """Return a function that gives the configuration of `tiny`."""
 
     def config(**behaviour):
-        with look_into(model(**behaviour)) as opened:
+        with open_offline(model(**behaviour)) as opened:
             return opened.config
 
     return config
@@ -88,7 +88,7 @@ def test_a_real_engine_answers_masked_rows(tmp_path, cache):
     (folder / "1").mkdir(parents=True)
     (folder / "1" / "model.onnx").write_bytes(masked_mean())
     (folder / "config.pbtxt").write_text('backend: "ge"\nmax_batch_size: 4\n')
-    with look_into(folder, device="cpu") as opened:
+    with open_offline(folder, device="cpu") as opened:
         config, axes = opened.config, opened.layout.axes
     traffic = dict.fromkeys(axes, log_normal(64))
     way = Way(engine="onnxruntime", precision="origin")

@@ -4,7 +4,7 @@ import pytest
 
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.opening import open_model
 from ge_backend.serving.warmup.measure import kept_costs, measured_anew
 from ge_backend.serving.warmup.store import Store
@@ -13,7 +13,7 @@ from ge_backend.shapes.traffic.histogram import SizeHistogram
 
 def test_a_model_is_as_an_instance_would_see_it(model, cache):
     """Its settings, its layout, its grid, and the cache that the environment names."""
-    with look_into(model()) as opened:
+    with open_offline(model()) as opened:
         assert opened.config.name == "tiny"
         assert opened.layout.axes == ("length",)
         assert opened.grid.entries == ((1, 16), (1, 64), (8, 16), (8, 64))
@@ -34,7 +34,7 @@ def test_recorded_traffic_decides_what_max_graphs_leaves(model, cache):
         traffic["rows"].add(8 if size == 5 else 1, 10_000 * size)
         traffic["length"].add(size, 10_000 * size)
         Store(cache).add_traffic("tiny", traffic)
-        with look_into(folder) as opened:
+        with open_offline(folder) as opened:
             grids.append(opened.grid.entries)
     assert grids == [((8, 16), (8, 64)), ((1, 64), (8, 64))]
 
@@ -47,13 +47,13 @@ def test_what_serving_measured_is_found(model, cache):
         for key, value in (("lanes", 3), ("executor", "inline"))
     )
     (folder / "config.pbtxt").write_text((folder / "config.pbtxt").read_text() + settings)
-    with look_into(folder) as opened:
+    with open_offline(folder) as opened:
         config = opened.config
         assert kept_costs(opened) == {}
     pipeline, learner = open_model(config, Recorder(), Store(cache), on_restart=lambda _: None)
     learner.close()
     pipeline.close()
-    with look_into(folder) as opened:
+    with open_offline(folder) as opened:
         assert kept_costs(opened).keys() == set(opened.grid.entries)
 
 
@@ -66,7 +66,7 @@ def test_the_graph_is_freed_at_the_end(model, fails):
         (folder / "config.pbtxt").write_text(text.replace("buckets.length", "buckets.width"))
     before = set(threading.enumerate())
     try:
-        with look_into(folder):
+        with open_offline(folder):
             assert set(threading.enumerate()) - before
     except ConfigError:
         assert fails
@@ -79,5 +79,5 @@ def test_a_version_without_a_model_file(model):
     """The error says what was looked for."""
     folder = model()
     (folder / "1" / "model.null").unlink()
-    with pytest.raises(ModelError, match=r"looked for model\.onnx"), look_into(folder):
+    with pytest.raises(ModelError, match=r"looked for model\.onnx"), open_offline(folder):
         pass

@@ -19,7 +19,7 @@ from ge_backend.model.config.settings import VLLM
 from ge_backend.model.files.checkpoint import read_checkpoint
 from ge_backend.model.files.model_file import model_files
 from ge_backend.model.layout.layout import Layout, TensorLayout
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.serving.warmup.warmup import bucket_shapes, guessed_sizes, prepare_bucket
@@ -65,7 +65,7 @@ class Demand:
 
 
 def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) -> Demand:
-    """Open the model of a folder, as `look_into` does, and run its largest buckets once.
+    """Open the model of a folder, as `open_offline` does, and run its largest buckets once.
 
     Raises:
         GeError: the model would not load in a server either.
@@ -77,7 +77,7 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
         devices = place(device=device, device_ids="", forced="").devices
     if kind_of(given) is TEXT:
         return _of_text(given, devices)
-    with look_into(path, device=device, cache_dir=cache_dir) as model:
+    with open_offline(path, device=device, cache_dir=cache_dir) as model:
         prepared = _prepare_largest(model)
         tensors = [tensor_bytes(model.layout, bucket) for bucket in model.grid.entries]
         known = [nbytes for nbytes in tensors if nbytes is not None]

@@ -12,7 +12,7 @@ import numpy as np
 from ge_backend.errors import ConfigError
 from ge_backend.serving.batching.plan import Policy, plan
 from ge_backend.serving.batching.request import Request
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import cost_model, known_costs, measured_anew
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.warmup import guessed_sizes
@@ -75,7 +75,7 @@ def plan_load(
     for name, value in (("--load", rate), ("--p99", p99_s)):
         if not (math.isfinite(value) and value > 0):
             raise ConfigError(f"{name} is {value}; expected more than 0")
-    with look_into(path, device=device, cache_dir=cache_dir) as model:
+    with open_offline(path, device=device, cache_dir=cache_dir) as model:
         if model.layout.concatenated:
             raise ConfigError(
                 f"model {model.config.name!r} concatenates its requests, so its runs have no "

@@ -9,7 +9,7 @@ from pathlib import Path
 from ge_backend.errors import GeError
 from ge_backend.kinds import FUSED, TEXT, kind_of
 from ge_backend.model.config.model_folder import read_folder
-from ge_backend.serving.offline import look_into
+from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.verdict import COLUMNS, Verdict
 from ge_tools.model.repository import is_ours, model_folders
 from ge_tools.report.table import table
@@ -30,7 +30,7 @@ def tested_models(repository: Path) -> Iterator[tuple[str, tuple[Verdict, ...], 
         try:
             if not is_ours(folder) or kind_of(read_folder(folder).config(os.environ)) in OTHERS:
                 continue
-            with look_into(folder) as model:
+            with open_offline(folder) as model:
                 yield folder.name, model.verdicts, ""
         except GeError as error:
             yield folder.name, (), str(error)

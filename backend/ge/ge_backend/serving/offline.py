@@ -28,11 +28,11 @@ from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
 
-__all__ = ["look_into"]
+__all__ = ["open_offline"]
 
 
 @contextlib.contextmanager
-def look_into(
+def open_offline(
     path: Path, *, device: str | None = None, cache_dir: Path | None = None
 ) -> Iterator[ShapedModel]:
     """Load the model of a folder in this process; it is freed at the end.

@@ -23,7 +23,7 @@ from ge_backend.device.base import GraphSource, open_device  # noqa: E402
 from ge_backend.engines.ov.arithmetic import has_int8  # noqa: E402
 from ge_backend.errors import Unsupported  # noqa: E402
 from ge_backend.serving.assumptions.precision import cosine  # noqa: E402
-from ge_backend.serving.offline import look_into  # noqa: E402
+from ge_backend.serving.offline import open_offline  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(not has_int8(), reason="nothing is computed in eight bits here"),
@@ -138,11 +138,11 @@ def test_a_mask_that_is_quantised_is_refused_for_openvino(files, tmp_path):
     for name, how in (("plain", ""), ("int8", parameters(precision="int8"))):
         content = (files / "whole.onnx").read_bytes()
         write_model(tmp_path, name, "max_batch_size: 8\n" + how, content)
-    with look_into(tmp_path / "plain", cache_dir=tmp_path / "cache") as opened:
+    with open_offline(tmp_path / "plain", cache_dir=tmp_path / "cache") as opened:
         assert opened.session.engine == "onnxruntime"
         assert not [each for each in opened.verdicts if not each.holds]
     with (
         pytest.raises(Unsupported, match=r"as far apart as those of a mask.*onnxruntime"),
-        look_into(tmp_path / "int8", cache_dir=tmp_path / "cache"),
+        open_offline(tmp_path / "int8", cache_dir=tmp_path / "cache"),
     ):
         pass
