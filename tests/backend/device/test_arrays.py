@@ -7,7 +7,7 @@ from ge_backend.device.arrays import (
     bytes_columns,
     check_indices,
     check_names,
-    settled,
+    into_place,
     shapes_key,
     shapes_of,
     wrong_input,
@@ -70,8 +70,8 @@ def test_another_input_is_told_with_what_came():
 def test_a_result_without_a_place_is_handed_over(place):
     """As a copy where its memory is used again; what does not fit stays as it is."""
     result = np.ones(2, np.float32)
-    assert settled(result, place) is result
-    copied = settled(result, place, lasting=False)
+    assert into_place(result, place) is result
+    copied = into_place(result, place, lasting=False)
     assert not np.shares_memory(copied, result)
     assert copied.tolist() == [1, 1]
     assert place is None or not place.any()
@@ -81,5 +81,5 @@ def test_a_result_without_a_place_is_handed_over(place):
 def test_a_result_goes_to_its_place(lasting):
     """Where shape and type fit."""
     place = np.zeros(2, np.float32)
-    assert settled(np.ones(2, np.float32), place, lasting=lasting) is place
+    assert into_place(np.ones(2, np.float32), place, lasting=lasting) is place
     assert place.all()

@@ -14,7 +14,7 @@ __all__ = [
     "bytes_columns",
     "check_indices",
     "check_names",
-    "settled",
+    "into_place",
     "shapes_key",
     "shapes_of",
     "wrong_input",
@@ -79,7 +79,7 @@ def bytes_columns(path: str, signature: Signature, inputs: Mapping[str, Array]) 
     return [inputs[name][:, 0] for name in names]
 
 
-def settled(result: Array, place: Array | None, *, lasting: bool = True) -> Array:
+def into_place(result: Array, place: Array | None, *, lasting: bool = True) -> Array:
     """Return the place with a result copied to it, or the result where no place fits.
 
     Args:

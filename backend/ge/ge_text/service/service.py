@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ge_backend.errors import GeError, InvalidRequest
-from ge_backend.executor.server.lanes import settled
+from ge_backend.executor.server.lanes import result_or_error
 from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.services import Client, ServiceContext
 from ge_backend.executor.server.timeline import RunLabel
@@ -96,7 +96,7 @@ class GenerationService:
         member.outbox.wait_for_room()
         message = member.parts.take(body)
         if isinstance(message, Submit):
-            error = settled(lambda: self._submit(member, message), self._context.on_fault)
+            error = result_or_error(lambda: self._submit(member, message), self._context.on_fault)
             if error is not None:
                 member.outbox.say(
                     RequestFailed(
@@ -245,7 +245,7 @@ class GenerationService:
 
     def _step(self, grant: Grant) -> Callable[[], None]:
         """Bring the engine a step further; whatever becomes of that, another one may follow."""
-        failure = settled(lambda: self._advance(grant), self._context.on_fault)
+        failure = result_or_error(lambda: self._advance(grant), self._context.on_fault)
         if isinstance(failure, GeError):
             log.critical(
                 "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
@@ -255,7 +255,7 @@ class GenerationService:
 
     def _advance(self, grant: Grant) -> None:
         started_ns = time.monotonic_ns()
-        plan = settled(self._engine.step, self._context.on_fault)
+        plan = result_or_error(self._engine.step, self._context.on_fault)
         if isinstance(plan, GeError):
             self._engine.abort(plan)
             label, error = RunLabel(self._spec.served_as), type(plan).__name__
@@ -273,7 +273,7 @@ class GenerationService:
 
     def _dropped(self, error: GeError) -> None:
         """End all texts: there is no step for them."""
-        settled(lambda: self._engine.abort(error), self._context.on_fault)
+        result_or_error(lambda: self._engine.abort(error), self._context.on_fault)
         self._end_step()
 
     def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from builders.null_models import comes_true
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import Cancelled, DeadlineExceeded, DeviceFault, GraphFailed, ProtocolError
-from ge_backend.executor.server.lanes import Lanes, settled
+from ge_backend.executor.server.lanes import Lanes, result_or_error
 from ge_backend.executor.server.queue import Grant, Job
 
 
@@ -508,10 +508,10 @@ def test_whatever_is_raised_becomes_an_error_to_answer_with():
     def fault():
         raise DeviceFault("gone")
 
-    assert settled(lambda: 3, lambda: faults.append(1)) == 3
-    assert isinstance(settled(fault, lambda: faults.append(1)), DeviceFault)
+    assert result_or_error(lambda: 3, lambda: faults.append(1)) == 3
+    assert isinstance(result_or_error(fault, lambda: faults.append(1)), DeviceFault)
     assert faults == [1]
-    unforeseen = settled(lambda: {}["x"], lambda: faults.append(2))
+    unforeseen = result_or_error(lambda: {}["x"], lambda: faults.append(2))
     assert isinstance(unforeseen, GraphFailed)
     assert "KeyError" in str(unforeseen)
     assert faults == [1]

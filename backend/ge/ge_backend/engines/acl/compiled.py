@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ge_backend.device.arrays import settled
+from ge_backend.device.arrays import into_place
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import GraphFailed, ModelError
@@ -49,7 +49,7 @@ class _Held:
         found = {name: results[own] for name, own in self.names.items() if own in results}
         for name, dtype in self.narrow.items():
             if name in found:
-                found[name] = settled(found[name].astype(dtype.numpy), outputs.get(name))
+                found[name] = into_place(found[name].astype(dtype.numpy), outputs.get(name))
         return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ge_backend.device.arrays import check_names, settled
+from ge_backend.device.arrays import check_names, into_place
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound, BoundTensor, merged
 from ge_backend.engines.acl.buffers import address
 from ge_backend.engines.acl.description import Tensor
@@ -85,7 +85,7 @@ class Transfer:
     def results(self, shapes: Mapping[str, Shape], places: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs once they are downloaded, in their places where those fit."""
         return {
-            tensor.name: settled(
+            tensor.name: into_place(
                 _view(self.outputs[tensor.name], tensor, shapes[tensor.name]),
                 places.get(tensor.name),
                 lasting=False,

@@ -27,7 +27,7 @@ import numpy as np
 from ge_backend.device.arrays import (
     ShapesKey,
     check_names,
-    settled,
+    into_place,
     shapes_key,
     shapes_of,
     wrong_input,
@@ -131,7 +131,7 @@ class NullGraph(Graph):
         results = self.compute(inputs)
         if not outputs:
             return results
-        return {name: settled(value, outputs.get(name)) for name, value in results.items()}
+        return {name: into_place(value, outputs.get(name)) for name, value in results.items()}
 
     def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs after the time that a run takes; inputs are checked."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from ge_backend.device.arrays import settled
+from ge_backend.device.arrays import into_place
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.machine.threads import Cores
 from ge_backend.device.resident.buffers import Bound, BufferMemory
@@ -130,7 +130,7 @@ class OnnxCudaGraph(Graph):
         """Return the outputs that are not hidden, those that stay among them."""
         shown = {name: value for name, value in results.items() if name not in hidden}
         for name in kept.keys() - hidden - shown.keys():
-            shown[name] = settled(kept[name].cpu().numpy(), outputs.get(name))
+            shown[name] = into_place(kept[name].cpu().numpy(), outputs.get(name))
         return shown
 
     def _check_types(self, bound: Bound) -> None:

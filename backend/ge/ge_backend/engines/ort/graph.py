@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from ge_backend.device.arrays import check_names, settled, shapes_of
+from ge_backend.device.arrays import check_names, into_place, shapes_of
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
@@ -251,7 +251,7 @@ class OnnxGraph(Graph):
         names = [spec.name for spec in self.signature.outputs]
         values = session.run(names, {name: _decoded(name, feed) for name, feed in feeds.items()})
         return {
-            name: _encoded(value) if value.dtype == object else settled(value, places.get(name))
+            name: _encoded(value) if value.dtype == object else into_place(value, places.get(name))
             for name, value in zip(names, values, strict=True)
         }
 
@@ -300,7 +300,7 @@ def _settle(value: Any, place: Array | None, dtype: DataType) -> Array:
     """
     if place is not None and value.data_ptr() == place.ctypes.data:
         return place
-    return settled(_copied(value, dtype), place)
+    return into_place(_copied(value, dtype), place)
 
 
 def _copied(value: Any, dtype: DataType) -> Array:

@@ -16,7 +16,7 @@ from ge_backend.device.arrays import (
     ShapesKey,
     check_indices,
     check_names,
-    settled,
+    into_place,
     shapes_key,
     shapes_of,
 )
@@ -258,7 +258,7 @@ class OpenVinoGraph(Graph):
         return {
             spec.name: _result(spec, *places[index])
             if index in places
-            else settled(given[self._passed[index]], outputs.get(spec.name), lasting=False)
+            else into_place(given[self._passed[index]], outputs.get(spec.name), lasting=False)
             for index, spec in enumerate(self.signature.outputs)
         }
 

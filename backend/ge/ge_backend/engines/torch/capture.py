@@ -23,7 +23,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from ge_backend.device.arrays import settled
+from ge_backend.device.arrays import into_place
 from ge_backend.device.resident.buffers import NOTHING_BOUND, Bound
 from ge_backend.engines.torch.buffers import BoundCopies, RowNumbers
 from ge_backend.engines.torch.packing import Packing
@@ -203,7 +203,9 @@ class _Place:
         They have been downloaded.
         """
         return {
-            name: settled(array if rows is None else array[:rows], outputs.get(name), lasting=False)
+            name: into_place(
+                array if rows is None else array[:rows], outputs.get(name), lasting=False
+            )
             for name, array in self._results.items()
             if name in names
         }

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ge_backend.device.arrays import settled, shapes_of
+from ge_backend.device.arrays import into_place, shapes_of
 from ge_backend.device.base import Graph, GraphSource
 from ge_backend.device.failures import failure
 from ge_backend.device.machine.threads import Cores, ThreadChoice
@@ -103,7 +103,7 @@ class EncoderGraph(Graph):
         """Run once; see `Graph.run`."""
         with self._threads.session(int(inputs[MASK].sum()), exclusive=exclusive) as layers:
             found = self._run(inputs, layers)
-        return {self._output: settled(found, outputs.get(self._output))}
+        return {self._output: into_place(found, outputs.get(self._output))}
 
     def close(self) -> None:
         """Free the weights."""

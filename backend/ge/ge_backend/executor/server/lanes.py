@@ -20,7 +20,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.server.queue import Job, JobQueue, StartedJob
 
-__all__ = ["Lanes", "settled"]
+__all__ = ["Lanes", "result_or_error"]
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ _Result = TypeVar("_Result")
 class Lanes:
     """A fixed set of worker threads; `JobQueue` says what each does next.
 
-    Jobs handle their own errors (`settled`): what one raises is a defect, which is logged and costs
-    no lane.
+    Jobs handle their own errors (`result_or_error`): what one raises is a defect, which is logged
+    and costs no lane.
     Who submits a job, or ends one, hands the next ones out itself: no thread stands between. Who
     waits for its job anyway does it itself, in a lane's place: waking a thread takes longer than
     all the rest of a short run's way.
@@ -212,7 +212,9 @@ class Lanes:
             return None
 
 
-def settled(action: Callable[[], _Result], on_fault: Callable[[], None]) -> _Result | GeError:
+def result_or_error(
+    action: Callable[[], _Result], on_fault: Callable[[], None]
+) -> _Result | GeError:
     """Return what the action returns, or its error: no request ends the executor.
 
     Args:

@@ -34,7 +34,7 @@ from ge_backend.executor.protocol.ranges import check_slots
 from ge_backend.executor.server.clients import Clients
 from ge_backend.executor.server.device_tensors import BoundGraphs, DeviceTensorStores
 from ge_backend.executor.server.graph_cache import CachedGraph
-from ge_backend.executor.server.lanes import settled
+from ge_backend.executor.server.lanes import result_or_error
 from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.runs import HeldGraph, measure, run, run_graph
@@ -144,7 +144,7 @@ class StubHandler:
             self._reply(message.id, lambda: (self._control(message, descriptors), None))
 
     def _post(self, message: messages.Post) -> None:
-        failure = settled(lambda: self._clients.receive(message), self._context.on_fault)
+        failure = result_or_error(lambda: self._clients.receive(message), self._context.on_fault)
         if failure is not None:
             self._outgoing.send(_failed(message.id, failure), wait=True)
 
@@ -286,7 +286,7 @@ class StubHandler:
             outcome: _Outcome | GeError = Cancelled("the stub has left")
             try:
                 if self._outgoing.open:
-                    outcome = settled(partial(action, grant), context.on_fault)
+                    outcome = result_or_error(partial(action, grant), context.on_fault)
             finally:
                 end()
             error = ""
@@ -318,7 +318,7 @@ class StubHandler:
 
     def _reply(self, request_id: int, action: Callable[[], Reply]) -> None:
         """Send what the action returns, or its error; a stub that does not read is not read."""
-        outcome = settled(action, self._context.on_fault)
+        outcome = result_or_error(action, self._context.on_fault)
         self._answer_to(request_id, wait=True)(outcome)
 
     def _answer_to(
