@@ -122,7 +122,7 @@ def test_auto_is_the_first_engine_and_says_where_to_ask(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "step", ["warn_of_whole_run_ranges", "measured_costs", "keep_states", "Learner"]
+    "step", ["warn_of_dynamic_quantization", "measured_costs", "keep_states", "Learner"]
 )
 def test_what_was_loaded_is_left_again_where_the_model_cannot_be_served(
     tmp_path, monkeypatch, step

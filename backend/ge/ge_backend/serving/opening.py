@@ -25,6 +25,7 @@ from ge_backend.serving.assumptions.served import Served, check_declared, served
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.connect import AUTO, kept_files, open_fleet, reference_of
+from ge_backend.serving.dynamic_quantization import warn_of_dynamic_quantization
 from ge_backend.serving.fleet.fleet import Fleet
 from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.warmup.measure import (
@@ -35,7 +36,6 @@ from ge_backend.serving.warmup.measure import (
 )
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
 from ge_backend.shapes.traffic.traffic import Traffic
 
 __all__ = ["keep_states", "open_model"]
@@ -78,7 +78,7 @@ def open_model(
     connect = functools.partial(open_fleet, on_restart=on_restart, served_as=served_as)
     with contextlib.ExitStack() as opened:
         config, fleet, judged = _in_precision(config, store, opened, connect)
-        warn_of_whole_run_ranges(config)
+        warn_of_dynamic_quantization(config)
         session = fleet.sessions[0]
         check_declared(config, judged)
         judged = with_engine_verdict(config, session, store, judged, reference_of(config))

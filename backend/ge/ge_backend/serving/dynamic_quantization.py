@@ -8,7 +8,7 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import find_model_file
 from ge_backend.model.files.onnx_file import onnx_operators
 
-__all__ = ["warn_of_whole_run_ranges"]
+__all__ = ["warn_of_dynamic_quantization"]
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 DYNAMIC = "DynamicQuantize"
 
 
-def warn_of_whole_run_ranges(config: ModelConfig) -> None:
+def warn_of_dynamic_quantization(config: ModelConfig) -> None:
     """Say so where a model's answers depend on what runs beside them, and what helps.
 
     Raises:

@@ -8,9 +8,9 @@ from onnx import TensorProto, helper
 from builders.graphs import graph
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.model import ModelConfig
+from ge_backend.serving.dynamic_quantization import warn_of_dynamic_quantization
 from ge_backend.serving.opening import open_model
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.whole_run_ranges import warn_of_whole_run_ranges
 
 SETTINGS = {"device": "cpu", "executor": "inline", "warmup": "off", "learn": "off"}
 
@@ -62,7 +62,7 @@ def config(tmp_path):
 
 def test_a_file_with_one_range_for_a_whole_run(config, caplog):
     """The log names the file, the operator and the remedies."""
-    warn_of_whole_run_ranges(config(quantised()))
+    warn_of_dynamic_quantization(config(quantised()))
     assert "model.onnx" in caplog.text
     assert "DynamicQuantizeLinear" in caplog.text
     assert "set max_batch_size to 1" in caplog.text
@@ -70,9 +70,9 @@ def test_a_file_with_one_range_for_a_whole_run(config, caplog):
 
 def test_nothing_is_said_where_rows_run_alone_or_have_no_such_range(config, caplog):
     """Nor of a file of another kind, which is not looked into."""
-    warn_of_whole_run_ranges(config(quantised(), most=1))
-    warn_of_whole_run_ranges(config(b"", name="model.pt2"))
-    warn_of_whole_run_ranges(config(plain()))
+    warn_of_dynamic_quantization(config(quantised(), most=1))
+    warn_of_dynamic_quantization(config(b"", name="model.pt2"))
+    warn_of_dynamic_quantization(config(plain()))
     assert caplog.text == ""
 
 
