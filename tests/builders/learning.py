@@ -24,7 +24,7 @@ from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.warmup.measure import cost_model, estimated_costs, measured_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
-from ge_backend.shapes.buckets.costs import KnownShapes
+from ge_backend.shapes.buckets.costs import ShapeCache
 from ge_backend.shapes.buckets.grid import listed_grid
 from ge_backend.shapes.traffic.traffic import Traffic
 
@@ -81,7 +81,7 @@ class Instance:
             costs = estimated_costs(self.model)
         else:
             costs = measured_costs(replace(self.model, store=Store(None)), fleet.sessions[1:])
-        shapes = KnownShapes()
+        shapes = ShapeCache()
         self.pipeline = Pipeline(
             layout=layout,
             fleet=fleet,

@@ -31,8 +31,8 @@ from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.warmup.measure import (
     cost_model,
     estimated_costs,
-    known_shapes,
     measured_costs,
+    shape_cache,
 )
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
@@ -102,7 +102,7 @@ def open_model(
             labels = {"assumption": each.assumption, "verdict": each.verdict}
             recorder.set("ge_assumption_info", 1.0, **labels)
         recorder.add("ge_unplanned_shapes_total", 0.0)  # see `begin_at_zero`
-        shapes = known_shapes(model.layout)
+        shapes = shape_cache(model.layout)
         pipeline = Pipeline(
             layout=model.layout,
             fleet=fleet,

@@ -12,7 +12,7 @@ from ge_backend.serving.batching.concatenate import batch_shape, one_run, scatte
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.serving.batching.split import join, split
 from ge_backend.serving.batching.stage import stage, sub_batch_shapes
-from ge_backend.shapes.buckets.costs import DynamicCosts, KnownShapes
+from ge_backend.shapes.buckets.costs import DynamicCosts, ShapeCache
 from ge_backend.tensors import DATA_TYPES
 
 COSTS = DynamicCosts({(1,): 1.0, (4,): 4.0}, 4)
@@ -215,7 +215,7 @@ def test_scattering_what_was_concatenated_gives_back_every_request(shapes):
 
 def test_a_batch_has_the_rows_that_came_however_many_shapes_there_were():
     """Where rows are padded, a shape that came before is taken instead; here nothing is padded."""
-    shapes = KnownShapes(1)
+    shapes = ShapeCache(1)
     costs = DynamicCosts({(1,): 1.0, (64,): 64.0}, 64, shapes=shapes)
     assert costs.bucket(8, ()) == (8,)
     assert costs.bucket(5, ()) == (8,)

@@ -27,7 +27,7 @@ from ge_backend.serving.warmup.measure import (
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
-from ge_backend.shapes.buckets.costs import DynamicCosts, KnownShapes, StaticCosts, element_costs
+from ge_backend.shapes.buckets.costs import DynamicCosts, ShapeCache, StaticCosts, element_costs
 from ge_backend.shapes.buckets.grid import listed_grid
 
 MODEL = {
@@ -118,7 +118,7 @@ def start(tmp_path):
 
 def test_shapes_that_an_engine_has_seen_may_be_handed_on():
     """To the cost model of the next buckets."""
-    shapes, table = KnownShapes(most=1), element_costs([(1, 8), (4, 8)])
+    shapes, table = ShapeCache(most=1), element_costs([(1, 8), (4, 8)])
     for size in (8, 7):
         costs = cost_model(served(), table, shapes)
         assert costs.bucket(4, (size,)) == (4, 8)

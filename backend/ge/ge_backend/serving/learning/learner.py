@@ -27,7 +27,7 @@ from ge_backend.serving.warmup.measure import added_costs, cost_key, cost_model,
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.shapes.buckets.axis import ROWS
 from ge_backend.shapes.buckets.corrected import CorrectedCosts, moved
-from ge_backend.shapes.buckets.costs import KnownShapes
+from ge_backend.shapes.buckets.costs import ShapeCache
 from ge_backend.shapes.buckets.grid import Bucket, listed_grid, padded_elements
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 from ge_backend.tensors import Shape
@@ -71,7 +71,7 @@ class Learner:
         costs: Mapping[Bucket, float],
         open_fleet: Callable[[], Fleet],
         *,
-        shapes: KnownShapes | None = None,
+        shapes: ShapeCache | None = None,
         estimated: bool = False,
     ) -> None:
         self._model = model

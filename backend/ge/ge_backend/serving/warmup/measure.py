@@ -20,7 +20,7 @@ from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import (
     CostModel,
     DynamicCosts,
-    KnownShapes,
+    ShapeCache,
     StaticCosts,
     bounded_costs,
     element_costs,
@@ -35,10 +35,10 @@ __all__ = [
     "fingerprint",
     "kept_costs",
     "known_costs",
-    "known_shapes",
     "measured_anew",
     "measured_costs",
     "processor",
+    "shape_cache",
 ]
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def added_costs(
 
 
 def cost_model(
-    model: ShapedModel, costs: Mapping[Bucket, float], shapes: KnownShapes | None = None
+    model: ShapedModel, costs: Mapping[Bucket, float], shapes: ShapeCache | None = None
 ) -> CostModel:
     """Return what the planner asks, for these costs; they follow what runs take if measured.
 
@@ -168,7 +168,7 @@ def cost_model(
     config, session = model.config, model.session
     # Not the session itself: costs outlive it.
     static_shapes, bucketed, packed = session.static_shapes, session.bucketed, session.packed
-    seen = known_shapes(model.layout) if shapes is None else shapes
+    seen = shape_cache(model.layout) if shapes is None else shapes
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
         if static_shapes:
@@ -182,10 +182,10 @@ def cost_model(
     return CorrectedCosts(costs, make) if measured else make(costs)
 
 
-def known_shapes(layout: Layout) -> KnownShapes:
+def shape_cache(layout: Layout) -> ShapeCache:
     """Return what notes the shapes that an engine sees; none yet."""
     least = (layout.least_rows, *layout.smallest)
-    return KnownShapes(least=least if max(least) > 1 else ())
+    return ShapeCache(least=least if max(least) > 1 else ())
 
 
 def cost_key(model: ShapedModel) -> list[str]:

@@ -24,7 +24,7 @@ __all__ = [
     "MAX_SHAPES",
     "CostModel",
     "DynamicCosts",
-    "KnownShapes",
+    "ShapeCache",
     "StaticCosts",
     "bounded_costs",
     "element_costs",
@@ -185,7 +185,7 @@ class StaticCosts(CostModel):
         return costs[::-1], buckets[::-1]
 
 
-class KnownShapes:
+class ShapeCache:
     """The shapes that an engine which runs any has been given: each costs it memory for ever.
 
     Never more than a number that a larger one covers.
@@ -249,7 +249,7 @@ class DynamicCosts(CostModel):
     table: Mapping[Bucket, float]
     max_rows: int
     max_elements: int = 0
-    shapes: KnownShapes = field(default_factory=KnownShapes)
+    shapes: ShapeCache = field(default_factory=ShapeCache)
     steps: tuple[int, ...] = field(init=False)
     limits: Shape = field(init=False)
     _rows: list[int] = field(init=False)
