@@ -76,8 +76,8 @@ class RerankBody:
     """A request for `/v1/rerank`.
 
     Attributes:
-        top: how many of the best are told.
-        shown: the documents, to be told with their scores; none: they are not.
+        top: how many of the best are reported.
+        shown: the documents, to be reported with their scores; none: they are not.
     """
 
     pairs: Pairs
@@ -151,11 +151,11 @@ def rerank_answer(
 ) -> dict[str, Any]:
     """Return the answer: `scores` are [pairs], `tokens` are of all pairs, `name` is its own."""
     best = np.argsort(-scores, kind="stable")[: asked.top].tolist()
-    told = _told(asked.pairs, model, scores)
+    reported = _reported(asked.pairs, model, scores)
     results = [
         {
             "index": place,
-            "relevance_score": told[place],
+            "relevance_score": reported[place],
             **({"document": asked.shown[place]} if asked.shown else {}),
         }
         for place in best
@@ -170,7 +170,7 @@ def score_answer(
     """Return the answer: `scores` are [pairs], `tokens` are of all, `head` has id and time."""
     data = [
         {"index": place, "object": "score", "score": score}
-        for place, score in enumerate(_told(asked, model, scores))
+        for place, score in enumerate(_reported(asked, model, scores))
     ]
     return {**head, "object": "list", "model": asked.model, "data": data, "usage": _usage(tokens)}
 
@@ -230,7 +230,7 @@ def _several(name: str, given: Any) -> Sequence[Any]:
 
 
 def _document(place: int, given: Any) -> Mapping[str, Any]:
-    """Return a document as it is told again; what an object has beside its text is not ranked."""
+    """Return a document as it is repeated; what an object has beside its text is not ranked."""
     document = {"text": given} if isinstance(given, str) else given
     if isinstance(document, dict) and isinstance(document.get("text"), str):
         return document
@@ -249,13 +249,13 @@ def _texts(name: str, given: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _told(pairs: Pairs, model: ServedModel, scores: Array) -> list[float]:
+def _reported(pairs: Pairs, model: ServedModel, scores: Array) -> list[float]:
     if model.logits and not pairs.raw:
         scores = np.exp(-np.logaddexp(0.0, -scores))  # a sigmoid that never overflows
     # JSON has no infinity.
     limits = np.finfo(np.float32)
-    told: list[float] = np.clip(scores, limits.min, limits.max).tolist()
-    return told
+    reported: list[float] = np.clip(scores, limits.min, limits.max).tolist()
+    return reported
 
 
 def _usage(tokens: int) -> dict[str, int]:

@@ -148,7 +148,7 @@ def test_a_timeout_is_said_in_its_unit(pb_utils):
     from ge_backend.host.codec import HostRequest
 
     host_request = HostRequest.of(pb_utils.InferenceRequest(timeout=30), 100 * MS, 0)
-    assert host_request.time_said == "its timeout is 30 microseconds"
+    assert host_request.timeout_text == "its timeout is 30 microseconds"
 
 
 @pytest.mark.parametrize("timeout_us", [10**14, 5 * 10**15, 2**63 - 1, 2**64 - 1])

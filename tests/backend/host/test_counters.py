@@ -120,7 +120,7 @@ def test_a_gauge_is_told_anew_now_and_then(pb_utils, monkeypatch):
     """A stub that ends takes back what its successor has told by the same labels."""
     from ge_backend.host import counters as module
 
-    monkeypatch.setattr(module, "TELL_ANEW_S", 0.0)
+    monkeypatch.setattr(module, "REPUBLISH_S", 0.0)
     recorder = Recorder()
     counters = opened(recorder)
     counters.close()

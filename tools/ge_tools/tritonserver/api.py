@@ -60,8 +60,8 @@ class ServerApi:
 
     def is_live(self) -> bool:
         """Whether the server answers at all; its metrics port answers any path with nothing."""
-        live = self._told("/v2/health/live") is not None
-        return live and (self._told("/v2") or "").startswith("{")
+        live = self._text_of("/v2/health/live") is not None
+        return live and (self._text_of("/v2") or "").startswith("{")
 
     def is_ready(self) -> bool:
         """Whether the server calls itself and all its models ready."""
@@ -69,7 +69,7 @@ class ServerApi:
 
     def answers(self, path: str) -> bool:
         """Whether there is a page at a path; ServerError as of `is_ready`."""
-        return self._told(path) is not None
+        return self._text_of(path) is not None
 
     def version(self) -> str:
         """Return the server's version: `2.51.0`."""
@@ -141,7 +141,7 @@ class ServerApi:
         """Begin to unload a model."""
         self._ask("POST", f"/v2/repository/models/{model}/unload", {})
 
-    def _told(self, path: str) -> str | None:
+    def _text_of(self, path: str) -> str | None:
         """Return what the server answers; None where it does not, or refuses but for a key."""
         try:
             status, text = self._answer("GET", path, None, self.timeout_s)

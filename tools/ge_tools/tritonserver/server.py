@@ -266,24 +266,28 @@ class TritonServer:
                 return
             code = self._running().poll()
             if code is not None:
-                raise ServerError(self._told(f"tritonserver ended with code {code} as it started"))
+                raise ServerError(
+                    self._with_reasons(f"tritonserver ended with code {code} as it started")
+                )
             if time.monotonic() > deadline:
                 limit = self.options.start_timeout_s
-                raise ServerError(self._told(f"tritonserver was not ready after {limit:g} s"))
+                raise ServerError(
+                    self._with_reasons(f"tritonserver was not ready after {limit:g} s")
+                )
             time.sleep(POLL_S)
 
-    def _told(self, message: str) -> str:
+    def _with_reasons(self, message: str) -> str:
         """Return the message with the reasons that the log gives, else with its last lines."""
         lines = self._logged().splitlines()
         reasons = [_reason(line) for line in lines if '"failed to load' in line]
-        told = [
+        found = [
             *(match[1] for line in lines if (match := FLAG.search(line))),
             *(line[line.index(MISREAD) :] for line in lines if MISREAD in line),
             *(_reason(line) for line in lines if '"Poll failed for' in line),
             *(reason for reason in reasons if " version " in reason),
         ]
-        if told:
-            return "\n  ".join([f"{message}:", *told])
+        if found:
+            return "\n  ".join([f"{message}:", *found])
         tail = self.log_tail()
         return f"{message}; its log ends:\n{tail}" if tail else f"{message}; see its output above"
 

@@ -226,7 +226,7 @@ class Backend:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
         if isinstance(error, DeadlineExceeded):
-            error = DeadlineExceeded(f"{error}; {host_request.time_said}")
+            error = DeadlineExceeded(f"{error}; {host_request.timeout_text}")
         if error is None:
             try:
                 written = write_response(

@@ -230,5 +230,5 @@ def _too_late(host_request: HostRequest, now_ns: int) -> DeadlineExceeded:
     return DeadlineExceeded(
         f"the request waited {(now_ns - host_request.came_ns) / 1e6:.1f} ms and had to begin "
         f"{(now_ns - host_request.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less "
-        f"at once; {host_request.time_said}"
+        f"at once; {host_request.timeout_text}"
     )

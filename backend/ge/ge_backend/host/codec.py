@@ -60,7 +60,7 @@ class HostRequest:
         return cls(request, now_ns, now_ns + 1000 * min(shortest_us, LONGEST_TIMEOUT_US))
 
     @property
-    def time_said(self) -> str:
+    def timeout_text(self) -> str:
         """What a message says of the time that it had: a client may take it for milliseconds."""
         return f"its timeout is {(self.deadline_ns - self.came_ns) // 1000} microseconds"
 

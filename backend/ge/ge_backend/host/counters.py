@@ -23,7 +23,7 @@ IDLE_S = 2.0
 # The host keeps one series for all stubs that use its labels. So one that ends while another has
 # taken its place, as at each reload, takes back what is true of the other: within a minute of its
 # start, mostly. Each gauge is a message to the host.
-TELL_ANEW_S, SELDOM_S = 2.5, 20.0
+REPUBLISH_S, REPUBLISH_SELDOM_S = 2.5, 20.0
 YOUNG_S = 60.0
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -65,8 +65,8 @@ class Counters:
         self._instance = instance
         self._families: dict[str, Any] = {}
         self._series: dict[Key, Any] = {}
-        self._told: dict[Key, float] = {}
-        self._begun_s = self._told_anew_s = time.monotonic()
+        self._published: dict[Key, float] = {}
+        self._begun_s = self._republished_s = time.monotonic()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._publish_until_stopped, name="metrics")
         self._thread.daemon = True
@@ -101,18 +101,18 @@ class Counters:
             if METRICS[name].kind is Kind.COUNTER:
                 series.increment(value)
                 news = True
-            elif self._told.get((name, labels)) != value:  # most stay as they were
+            elif self._published.get((name, labels)) != value:  # most stay as they were
                 series.set(value)
-                self._told[name, labels] = value
+                self._published[name, labels] = value
                 news = True
         for name, value in observed:
             self._histogram(name).observe(value)
         now = time.monotonic()
-        every_s = TELL_ANEW_S if now < self._begun_s + YOUNG_S else SELDOM_S
-        if now >= self._told_anew_s + every_s:
-            self._told_anew_s = now
+        every_s = REPUBLISH_S if now < self._begun_s + YOUNG_S else REPUBLISH_SELDOM_S
+        if now >= self._republished_s + every_s:
+            self._republished_s = now
             for key in self._gauges():
-                self._series[key].set(self._told[key])
+                self._series[key].set(self._published[key])
         return news
 
     def _take_back(self) -> None:
@@ -121,7 +121,7 @@ class Counters:
             self._series[key].set(METRICS[key[0]].at_end)
 
     def _gauges(self) -> list[Key]:
-        return [key for key in self._told if METRICS[key[0]].kind is Kind.GAUGE]
+        return [key for key in self._published if METRICS[key[0]].kind is Kind.GAUGE]
 
     def _labels_of(self, name: str) -> dict[str, str]:
         of_instance = "model_instance" in METRICS[name].labels

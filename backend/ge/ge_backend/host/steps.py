@@ -31,7 +31,7 @@ class Steps:
     def __init__(self, sequencer: Sequencer, recorder: Recorder) -> None:
         self._sequencer = sequencer
         self._recorder = recorder
-        self._told: Counter[str] = Counter()
+        self._counted: Counter[str] = Counter()
         self._live = sequencer.live
         recorder.set("ge_sequences_live", self._live)
 
@@ -60,11 +60,11 @@ class Steps:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
         happened = self._sequencer.events
-        if happened.total() == self._told.total():  # most batches only go on
+        if happened.total() == self._counted.total():  # most batches only go on
             return
-        for event, count in (happened - self._told).items():
+        for event, count in (happened - self._counted).items():
             self._recorder.add("ge_sequences_total", count, event=event)
-        self._told = Counter(happened)
+        self._counted = Counter(happened)
         if self._sequencer.live != self._live:
             self._live = self._sequencer.live
             self._recorder.set("ge_sequences_live", self._live)

@@ -77,7 +77,7 @@ class TextAnswer:
         sample = self._samples[update.sample]
         if sample.ended:
             return True
-        update, text = self._said(sample, update)
+        update, text = self._certain_text(sample, update)
         stopped = sample.text is not None and sample.text.stopped
         finish = Finish.STOP if stopped else update.finish
         sample.ended = finish is not None
@@ -101,7 +101,7 @@ class TextAnswer:
         )
         return stopped
 
-    def _said(self, sample: _Sample, update: Update) -> tuple[Update, str]:
+    def _certain_text(self, sample: _Sample, update: Update) -> tuple[Update, str]:
         """Return an update without tokens behind a stop text, and the text that is certain now.
 
         There may be such tokens where an engine tells of several at once.

@@ -146,7 +146,7 @@ class GenerationClient:
         on_close: called last, once the service is left.
 
     Attributes:
-        told: what the service said of itself, JSON.
+        spec: what the service said of itself, JSON.
 
     Raises:
         GeError: the model cannot be loaded.
@@ -157,7 +157,7 @@ class GenerationClient:
     on_restart: Callable[[], None] = lambda: None
     on_stats: Callable[[StatsReply], None] = lambda _: None
     on_close: Callable[[], None] = lambda: None
-    told: str = field(init=False, default="")
+    spec: str = field(init=False, default="")
     _stream: ServiceStream | None = field(init=False, default=None)
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
@@ -243,7 +243,7 @@ class GenerationClient:
             )
             with self._lock:
                 before, self._stream = self._stream, stream
-                self._failure, self.told, self._stats_asked = None, stream.told, False
+                self._failure, self.spec, self._stats_asked = None, stream.spec, False
                 for live in self._live.values():
                     live.sent = False
                 self._send_waiting()

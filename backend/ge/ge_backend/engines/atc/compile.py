@@ -114,7 +114,7 @@ def _compile(
         return made[0]
     raise ModelError(
         f"{request.model} cannot be compiled for {request.soc}: atc {_outcome(status)}: "
-        f"{_said(output)}; to repeat it: {cann.shown(line)}"
+        f"{_error_lines(output)}; to repeat it: {cann.shown(line)}"
     )
 
 
@@ -188,9 +188,9 @@ def _outcome(status: int) -> str:
     return f"ended with status {status}" if status else "wrote no .om file, or several"
 
 
-def _said(output: str) -> str:
+def _error_lines(output: str) -> str:
     """Return what `atc` said about the error, in one line: its codes with cause and solution."""
     lines = [line.strip() for line in output.partition(_TRACEBACK)[0].splitlines() if line.strip()]
     first = next((at for at, line in enumerate(lines) if _CODE.search(line)), None)
-    told = lines[-_LAST_LINES:] if first is None else lines[first:]
-    return " ".join(told)[:_LONGEST] or "it printed nothing"
+    chosen = lines[-_LAST_LINES:] if first is None else lines[first:]
+    return " ".join(chosen)[:_LONGEST] or "it printed nothing"

@@ -81,7 +81,7 @@ def _tried(encode: Callable[..., list[Any]], texts: list[str], *, special: bool)
 
 
 class _Stream:
-    """The library's stream; where its decoder rewrites what was told, it begins anew behind that.
+    """The library's stream; where its decoder rewrites what it gave, it begins anew behind that.
 
     It decodes all since the latest text with each token. So it never gets those that are no text,
     of which there are thousands where an end of text ends nothing and is drawn again and again.
@@ -94,31 +94,31 @@ class _Stream:
         self._left_out = left_out
         self._skips = bool(left_out)
         self._stream = tokenizers.decoders.DecodeStream(ids=ids, skip_special_tokens=self._skips)
-        self._told, self._untold = ids, list[int]()  # tokens: of the latest text, and behind it
+        self._decoded, self._pending = ids, list[int]()  # tokens: of the latest text, and behind it
 
     def step(self, token: int) -> str:
         """Return the text that is certain now; "" while a character is incomplete."""
         if token in self._left_out:
             return ""
-        self._untold.append(int(token))
+        self._pending.append(int(token))
         try:
             text = self._stream.step(self._tokenizer, int(token))
         except Exception:  # noqa: BLE001 - as above; told apart only by their text
             self._stream = tokenizers.decoders.DecodeStream(skip_special_tokens=self._skips)
-            self._told = []  # with what is untold: a word alone would be without its space
-            text = [self._stream.step(self._tokenizer, one) for one in self._untold][-1]
+            self._decoded = []  # with what is pending: a word alone would be without its space
+            text = [self._stream.step(self._tokenizer, one) for one in self._pending][-1]
         if text:
-            self._told, self._untold = self._untold, []
+            self._decoded, self._pending = self._pending, []
         return text or ""
 
     def rest(self) -> str:
         """Return the whole characters of tokens that have half of one, which ends with them."""
-        untold, told = self._untold, self._decode(self._told).rstrip(REPLACEMENT)
-        text = self._decode(self._told + self._untold)
-        rest = text[len(told) :] if text.startswith(told) else self._decode(self._untold)
-        self._told, self._untold = self._told + self._untold, []
+        pending, decoded = self._pending, self._decode(self._decoded).rstrip(REPLACEMENT)
+        text = self._decode(self._decoded + self._pending)
+        rest = text[len(decoded) :] if text.startswith(decoded) else self._decode(self._pending)
+        self._decoded, self._pending = self._decoded + self._pending, []
         whole = rest.rstrip(REPLACEMENT)
-        return whole if whole == rest else whole + REPLACEMENT * self._real_ends(untold)
+        return whole if whole == rest else whole + REPLACEMENT * self._real_ends(pending)
 
     def _real_ends(self, tokens: list[int]) -> int:
         """Return how many letters at the end of a text are U+FFFD, and not halves of others."""

@@ -140,7 +140,7 @@ class PackedEncoder:
             return found
         hidden = layers(packed)
         if self._folder.per_token:
-            found[packed.rows, packed.columns[:tokens]] = self._told(hidden[:tokens])
+            found[packed.rows, packed.columns[:tokens]] = self._per_token(hidden[:tokens])
             return found
         rows = hidden if reduced else self.reduced(hidden[:tokens], packed)
         found[packed.owners] = self._of_rows(rows, packed)
@@ -174,8 +174,8 @@ class PackedEncoder:
                     (own[at], self._expected[r]) for at, r in enumerate(packed.owners.tolist())
                 ]
             else:
-                told = self._told(hidden)
-                pairs = [(told[packed.rows == r], one) for r, one in enumerate(self._expected)]
+                per_token = self._per_token(hidden)
+                pairs = [(per_token[packed.rows == r], one) for r, one in enumerate(self._expected)]
             largest = max(float(np.abs(one).max()) for one in self._expected)
             apart = max(float(np.abs(found - one).max()) for found, one in pairs)
             if not apart <= self.tolerance * largest:
@@ -246,7 +246,7 @@ class PackedEncoder:
         normalised: Array = rows / np.maximum(lengths, MIN_LENGTH)[:, np.newaxis]
         return normalised
 
-    def _told(self, hidden: Array) -> Array:
+    def _per_token(self, hidden: Array) -> Array:
         """Return what is given of each token, FP32 `[T, W]`: itself, or what a classifier says."""
         if not self._folder.classifies:
             return hidden
@@ -255,8 +255,8 @@ class PackedEncoder:
 
     def _alone(self, whole: Any, text: torch.Tensor, types: torch.Tensor) -> Array:
         """Return what the model computes for one text: FP32 `[L, W]`, or `[W]` of its scores."""
-        told = {"token_type_ids": types.unsqueeze(0)} if self.token_types > 1 else {}
-        found = whole(input_ids=text.unsqueeze(0), **told)
+        arguments = {"token_type_ids": types.unsqueeze(0)} if self.token_types > 1 else {}
+        found = whole(input_ids=text.unsqueeze(0), **arguments)
         own = found.logits if self._folder.classifies else found.last_hidden_state
         alone: Array = own[0].float().numpy()
         return alone

@@ -105,7 +105,7 @@ class DeviceLayers:
         device = streams.vendor.device
         with streams.computing(), device_errors(source.path, streams.vendor):
             kernel = find_varlen(encoder.dtype, _head_size(encoder), streams.vendor)
-        self._told = "ends" if kernel else "rows"
+        self._row_input = "ends" if kernel else "rows"
         most = MAX_TOKENS_VARLEN if kernel else MAX_TOKENS
         self._chunks = RowChunks(encoder=encoder, most=most, rounded=_rounded, least=MIN_ROW)
         self._sizes = _sizes(max(encoder.max_length, most))
@@ -168,10 +168,12 @@ class DeviceLayers:
         self, shown: Callable[[torch.Tensor, Mapping[str, torch.Tensor]], torch.Tensor]
     ) -> Program:
         """Return the layers with what is shown of their hidden states, FP32 `[R, W]`."""
-        module, told = self._module, self._told
+        module, row_input = self._module, self._row_input
 
         def call(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-            hidden = module(*(tensors[name] for name in ("input_ids", "positions", "types", told)))
+            hidden = module(
+                *(tensors[name] for name in ("input_ids", "positions", "types", row_input))
+            )
             return {"shown": shown(hidden, tensors)}
 
         whole, number = DATA_TYPES["INT64"], DATA_TYPES["FP32"]

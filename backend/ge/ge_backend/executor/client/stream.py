@@ -37,7 +37,7 @@ class ServiceStream:
             ExecutorLost where the executor is gone. Not called after `close`.
 
     Attributes:
-        told: what the service has said of itself.
+        spec: what the service has said of itself.
         outstanding: what the executor shows of itself.
 
     Raises:
@@ -67,7 +67,7 @@ class ServiceStream:
         self._writing = threading.Thread(target=self._write, name=f"write {kind}", daemon=True)
         try:
             asked = OpenService(id=self._number, kind=kind, key=key)
-            self.told = connection.ask(asked, ServiceOpened).spec
+            self.spec = connection.ask(asked, ServiceOpened).spec
             self._writing.start()
             self._reading.start()
         except BaseException as error:

@@ -83,7 +83,7 @@ def padding_verdict(
         meant = _with(layout, meanings)
         worst, text = pad.changes(meant, meanings, layout.axes)
         if not text:
-            told = _told(layout, meant)
+            told = _fill_note(layout, meant)
             return by_difference("padding", HOW, samples, (worst, ""), UNPADDED, told), meant, ()
         said = said or text
     usual = next(_meanings(layout, given))
@@ -92,7 +92,7 @@ def padding_verdict(
     return verdict, layout, wrong or layout.axes
 
 
-def _told(before: Layout, after: Layout) -> str:
+def _fill_note(before: Layout, after: Layout) -> str:
     others = [
         f"{new.name} is padded with {new.fill:g}"
         for old, new in zip(before.inputs, after.inputs, strict=True)

@@ -90,7 +90,7 @@ class Learner:
         self._failed: set[Bucket] = set()
         most = model.config.max_graphs or max(GROWTH * len(costs), MIN_GRAPHS)
         self._most_asked = len(costs) + (most - len(costs)) // model.config.instances
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._shapes = shapes
         self._estimated = estimated
         self._cost_model = pipeline.costs  # that batches go by, once they have taken it over
@@ -144,8 +144,10 @@ class Learner:
             action()
         except Exception as error:
             reason = f"{so}: {error}"
-            if reason not in self._said and not self._stop.is_set():
-                self._said = {reason} if len(self._said) > MIN_GRAPHS else {*self._said, reason}
+            if reason not in self._logged and not self._stop.is_set():
+                self._logged = (
+                    {reason} if len(self._logged) > MIN_GRAPHS else {*self._logged, reason}
+                )
                 foreseen = isinstance(error, (GeError, OSError))
                 log.warning("%s", reason, exc_info=not foreseen)
             return error

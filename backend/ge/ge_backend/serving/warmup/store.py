@@ -47,7 +47,7 @@ class Store:
     """
 
     directory: Path | None
-    _said: set[tuple[Path, int | None]] = field(init=False, default_factory=set, compare=False)
+    _logged: set[tuple[Path, int | None]] = field(init=False, default_factory=set, compare=False)
 
     def costs(self, key: Sequence[str]) -> dict[Bucket, float]:
         """Return the costs kept under a key, nanoseconds by bucket; empty when there are none."""
@@ -167,8 +167,8 @@ class Store:
     def _warn(self, path: Path, error: OSError) -> None:
         """Say that a file cannot be kept; once for each cause, as traffic goes on."""
         cause = (path, error.errno)
-        if cause not in self._said:
-            self._said.add(cause)
+        if cause not in self._logged:
+            self._logged.add(cause)
             log.warning("%s is not kept: %s; set GE_CACHE_DIR to a folder of yours", path, error)
 
 
