@@ -29,7 +29,7 @@ COUNT = itertools.count()
 @pytest.fixture
 def judge(tmp_path, monkeypatch):
     """A function that tests the engine of a model: its verdict, and how often another was asked."""
-    from ge_backend.engines.ov import graph, mends
+    from ge_backend.engines.ov import graph, workarounds
 
     def judge(
         model,
@@ -43,7 +43,7 @@ def judge(tmp_path, monkeypatch):
         **said,
     ):
         if not mended:
-            monkeypatch.setattr(mends, "MENDS", {})
+            monkeypatch.setattr(workarounds, "WORKAROUNDS", {})
             monkeypatch.setattr(graph, "cut_angles", lambda _: None)
         folder = tmp_path / str(next(COUNT))
         (folder / "samples").mkdir(parents=True)

@@ -29,11 +29,11 @@ from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
 from ge_backend.engines.ov.blocks import arrange, in_blocks, width_for
 from ge_backend.engines.ov.by_shape import by_shape, fixed
-from ge_backend.engines.ov.mends import mend_all
 from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.engines.ov.nodes import replace, whole
 from ge_backend.engines.ov.precision import PRECISIONS, computed_in
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
+from ge_backend.engines.ov.workarounds import apply_workarounds
 from ge_backend.engines.torch.encoder import Layers, PackedEncoder
 from ge_backend.engines.torch.encoder_graph import EncoderGraph
 from ge_backend.engines.torch.masked_layers import MaskedLayers, RowChunks, Tokens
@@ -322,7 +322,7 @@ def _converted(encoder: PackedEncoder, kind: str) -> Any:
         free = [given.shape[0], *[-1] * (given.ndim - 1)]
         port.get_node().set_partial_shape(openvino.PartialShape(free))
     model.validate_nodes_and_infer_types()
-    mend_all(model)
+    apply_workarounds(model)
     if kind == "bf16":
         _look_up_angles(model, min(encoder.max_length, LONGEST_ROW))
     return model

@@ -13,13 +13,13 @@ from openvino import opset13, opset14
 from ge_backend.engines.ov.nodes import operators_of, replace, whole
 from ge_backend.engines.ov.recurrent import STATES, count_lengths
 
-__all__ = ["mend_all"]
+__all__ = ["apply_workarounds"]
 
 # Finer ones are taken out, and with them what they cut off.
 LEVELS_OF_8_BITS = 256
 
 
-def mend_all(model: Any) -> None:
+def apply_workarounds(model: Any) -> None:
     """Replace, in place, those operators of a model that would give other numbers.
 
     Raises:
@@ -27,8 +27,8 @@ def mend_all(model: Any) -> None:
         RuntimeError: the operators do not fit each other.
     """
     for operator in list(operators_of(model)):
-        if operator.get_type_name() in MENDS:
-            MENDS[operator.get_type_name()](operator)
+        if operator.get_type_name() in WORKAROUNDS:
+            WORKAROUNDS[operator.get_type_name()](operator)
     model.validate_nodes_and_infer_types()
 
 
@@ -97,7 +97,7 @@ def _max_pool(pool: Any) -> None:
         replace(pool, made.outputs()[: len(pool.outputs())])
 
 
-MENDS: Mapping[str, Callable[[Any], None]] = {
+WORKAROUNDS: Mapping[str, Callable[[Any], None]] = {
     "MatMul": _product,
     "Tile": _tile,
     "FakeQuantize": _quantised,
