@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return BY_SIGNAL + signal.SIGINT
     except BrokenPipeError:
-        if not _nobody_reads():
+        if not _is_stdout_closed():
             raise
         return BY_SIGNAL + signal.SIGPIPE
     except OSError as error:
@@ -95,7 +95,7 @@ def _open_closed() -> None:
             setattr(sys, name, os.fdopen(nowhere, mode, encoding="utf-8"))
 
 
-def _nobody_reads() -> bool:
+def _is_stdout_closed() -> bool:
     """Whether the reader of stdout has gone; what waits to be written is then thrown away."""
     try:
         written = sys.stdout.fileno()

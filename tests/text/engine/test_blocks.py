@@ -137,8 +137,8 @@ def test_a_block_that_may_hold_no_numbers_says_so_to_its_next_owner():
     pool.release([one, two], proven=False)
     pool.release([three, four])
     again = pool.allocate(4)
-    assert sorted(pool.take_unproven(again)) == [one, two]
-    assert pool.take_unproven(again) == []
+    assert sorted(pool.take_uninitialised(again)) == [one, two]
+    assert pool.take_uninitialised(again) == []
 
 
 def test_integrity_sees_kept_blocks_that_are_somebodys():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from builders.generation import sequence
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.parameters import Parameters
-from ge_text.engine.queue import enqueue, handicap_s
+from ge_text.engine.queue import enqueue, key_offset_s
 from ge_text.engine.request import GenerationRequest
 from ge_text.engine.settings import EngineSettings, Scheduling
 
@@ -27,7 +27,7 @@ def key(
     asked = Parameters(priority=priority, max_tokens=max_output if limited else None)
     request = GenerationRequest(id="r", prompt=(1,) * prompt, parameters=asked)
     settings = EngineSettings(scheduling=policy, aging_s=aging_s)
-    later_s = handicap_s(settings, request, max_output, forecast or LengthForecast())
+    later_s = key_offset_s(settings, request, max_output, forecast or LengthForecast())
     return at_s + later_s, number
 
 

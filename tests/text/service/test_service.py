@@ -634,7 +634,7 @@ def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
             left.wait(10)
 
     rig.on_step = on_step
-    kick = GenerationService._kick
+    kick = GenerationService._schedule_step
 
     def late(self):
         if threading.current_thread().name.startswith("lane") and left.is_set():
@@ -642,7 +642,7 @@ def test_a_model_that_is_closed_between_two_steps_begins_none(monkeypatch):
             go.wait(10)
         kick(self)
 
-    monkeypatch.setattr(GenerationService, "_kick", late)
+    monkeypatch.setattr(GenerationService, "_schedule_step", late)
     leaving = rig.client()
     asked.set()
     ask(leaving, ids=[9], max_tokens=400)

@@ -17,7 +17,7 @@ from ge_backend.errors import ExecutorLost, GeError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.host_processes import processes, words_of
 from ge_backend.executor.process.inline_address import InlineAddress
-from ge_backend.executor.protocol.messages import History, LookBack, PastRun
+from ge_backend.executor.protocol.messages import History, HistoryRequest, PastRun
 from ge_tools.tritonserver.addresses import addresses_here
 
 __all__ = ["DeviceRuns", "ExecutorProcess", "RunWatch", "find_executors"]
@@ -128,7 +128,7 @@ class RunWatch:
                 ExecutorConnection(sock), found.pid, found.device, NEWEST if from_now else 0
             )
             if from_now:
-                watched.after = watched.connection.ask(_look_back(watched), History).last
+                watched.after = watched.connection.ask(_history_request(watched), History).last
         except (OSError, GeError) as error:
             sock.close()
             self.note = f"the executor of {found.device} cannot be asked: {error}"
@@ -138,7 +138,7 @@ class RunWatch:
 
 def _fetch(watched: _Watched) -> None:
     while not watched.lost:
-        history = watched.connection.ask(_look_back(watched), History)
+        history = watched.connection.ask(_history_request(watched), History)
         watched.missed += history.missed
         watched.runs += history.runs
         if not history.runs:
@@ -146,8 +146,8 @@ def _fetch(watched: _Watched) -> None:
         watched.after = history.runs[-1].number
 
 
-def _look_back(watched: _Watched) -> LookBack:
-    return LookBack(id=watched.connection.next_id(), after=watched.after)
+def _history_request(watched: _Watched) -> HistoryRequest:
+    return HistoryRequest(id=watched.connection.next_id(), after=watched.after)
 
 
 def _running() -> Iterator[ExecutorProcess]:

@@ -95,7 +95,7 @@ class Counters:
         for (name, labels), value in values.items():
             series = self._series.get((name, labels))
             if series is None:
-                series = self._series[name, labels] = _undying(
+                series = self._series[name, labels] = _immortal(
                     self._family(name).Metric(labels=self._labels_of(name) | dict(labels))
                 )
             if METRICS[name].kind is Kind.COUNTER:
@@ -130,7 +130,7 @@ class Counters:
     def _histogram(self, name: str) -> Any:
         key = (name, ())
         if key not in self._series:
-            self._series[key] = _undying(
+            self._series[key] = _immortal(
                 self._family(name).Metric(labels=self._labels, buckets=list(METRICS[name].bounds))
             )
         return self._series[key]
@@ -139,13 +139,13 @@ class Counters:
         if name not in self._families:
             metric = METRICS[name]
             kind = getattr(pb_utils.MetricFamily, metric.kind.published.upper())
-            self._families[name] = _undying(
+            self._families[name] = _immortal(
                 pb_utils.MetricFamily(name=name, description=metric.help, kind=kind)
             )
         return self._families[name]
 
 
-def _undying(held: Any) -> Any:
+def _immortal(held: Any) -> Any:
     """Return an object whose destructor never runs."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
     return held

@@ -25,7 +25,7 @@ def open_instance(args: dict[str, str]) -> Serving:
         GeError: it cannot be served as configured; the host reports it at load.
     """
     _close_region_to_others()
-    _let_go_of_connections()
+    _close_host_connections()
     instance = Instance.read(args)
     _refuse_undeclared(instance)
     return kind_of(instance.config).open(instance)
@@ -60,7 +60,7 @@ def _close_region_to_others() -> None:
         log.warning("other users of this machine can read what clients send: %s", error)
 
 
-def _let_go_of_connections() -> None:
+def _close_host_connections() -> None:
     """Close the host's connections, of which a stub that is started later has copies.
 
     One that the host closes would stay open to its client for as long as this stub lives (seen on

@@ -1,7 +1,7 @@
-"""Which adapters a model holds: each is brought for the first step that needs it.
+"""Which adapters a model holds: each is loaded for the first step that needs it.
 
     may_join    a sequence joins when its adapter and those of all that run fit into the budget
-    bring       before a step its adapters are loaded; of the others those leave that were not used
+    load        before a step its adapters are loaded; of the others those leave that were not used
                 for longest, as far as room is needed
 
 So what runs always has its adapter, and what waits for room of the budget waits like any other.
@@ -51,7 +51,7 @@ class AdapterCache:
         together = adapters_of((*running, sequence)).values()
         return sum(adapter.nbytes for adapter in together) <= self._budget
 
-    def bring(self, adapter: StoredAdapter, needed: Iterable[str]) -> None:
+    def load(self, adapter: StoredAdapter, needed: Iterable[str]) -> None:
         """See that an adapter is loaded; those of the keys that are `needed`, too, stay.
 
         Raises:

@@ -90,13 +90,13 @@ class _Load:
     Attributes:
         minus_growth: minus the tokens to come that need room, so that the longest sorts first.
         tokens: held, but for those in blocks that count with others.
-        seats: sequences that it may become.
+        num_beams: sequences that it may become.
         blocks: those of its own that are not written to again.
     """
 
     minus_growth: int
     tokens: int
-    seats: int
+    num_beams: int
     blocks: Many[int]
 
 
@@ -140,7 +140,7 @@ class PeakLoad:
         peak = held = count = 0
         for load in loads:
             held += load.tokens - moved[load]
-            count += load.seats
+            count += load.num_beams
             peak = max(peak, held - load.minus_growth * count)
         return peak
 
@@ -176,9 +176,9 @@ class PeakLoad:
         load.tokens -= shared * self._block_size
 
     def _load(self, sequence: Sequence, blocks: Many[int]) -> _Load:
-        held = sequence.num_tokens + (self._block_size - 1) * sequence.seats
+        held = sequence.num_tokens + (self._block_size - 1) * sequence.num_beams
         # The last token is drawn and never computed, so it needs no room.
-        return _Load(1 - self._forecast.remaining(sequence), held, sequence.seats, blocks)
+        return _Load(1 - self._forecast.remaining(sequence), held, sequence.num_beams, blocks)
 
 
 _minus_growth = attrgetter("minus_growth")

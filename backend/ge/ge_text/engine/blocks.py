@@ -62,7 +62,7 @@ class BlockPool:
         self._kept: OrderedDict[int, None] = OrderedDict()  # let go long ago first
         self._labels: dict[int, BlockContent] = {}
         self._by_content: dict[BlockContent, int] = {}
-        self._unproven: set[int] = set()
+        self._uninitialised: set[int] = set()
 
     @property
     def num_free(self) -> int:
@@ -124,16 +124,16 @@ class BlockPool:
             if self._references[block]:
                 continue
             if not proven:
-                self._unproven.add(block)
+                self._uninitialised.add(block)
             if block in self._labels:
                 self._kept[block] = None
             else:
                 self._free.append(block)
 
-    def take_unproven(self, blocks: Sequence[int]) -> list[int]:
+    def take_uninitialised(self, blocks: Sequence[int]) -> list[int]:
         """Return those of these blocks that may hold no numbers; the caller cleans them."""
-        found = [block for block in blocks if block in self._unproven]
-        self._unproven.difference_update(found)
+        found = [block for block in blocks if block in self._uninitialised]
+        self._uninitialised.difference_update(found)
         return found
 
     def label(self, block: int, content: BlockContent) -> None:

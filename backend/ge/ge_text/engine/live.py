@@ -16,7 +16,7 @@ from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, InvalidReque
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.beams import BeamGroup, BeamPath
 from ge_text.engine.figures import Tally
-from ge_text.engine.queue import handicap_s
+from ge_text.engine.queue import key_offset_s
 from ge_text.engine.request import GenerationRequest
 from ge_text.engine.runner import DrawnToken
 from ge_text.engine.scheduler import Changes
@@ -212,7 +212,7 @@ class LiveRequests:
         self, live: LiveRequest, sample: int, given: tuple[int, ...], leader: Sequence | None
     ) -> Sequence:
         request = live.request
-        later_s = handicap_s(self._settings, request, live.max_output, self._forecast)
+        later_s = key_offset_s(self._settings, request, live.max_output, self._forecast)
         sequence = make_sequence(
             request,
             sample,

@@ -23,12 +23,12 @@ from ge_text.engine.request import GenerationRequest
 from ge_text.engine.sequence import Sequence
 from ge_text.engine.settings import EngineSettings, Scheduling
 
-__all__ = ["enqueue", "handicap_s"]
+__all__ = ["enqueue", "key_offset_s"]
 
 SJF_TOKENS = 1000  # as much as one level of priority
 
 
-def handicap_s(
+def key_offset_s(
     settings: EngineSettings,
     request: GenerationRequest,
     max_output: int,

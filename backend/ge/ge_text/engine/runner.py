@@ -100,7 +100,7 @@ class Runner:
             self._try(move, self._swap_in, outcome)
         if plan.copies:
             self._copy(plan.copies, outcome)
-        self._bring_adapters(plan.spans, outcome)
+        self._load_adapters(plan.spans, outcome)
         self._compute([s for s in plan.spans if s.sequence not in outcome.failed], outcome)
         return outcome
 
@@ -131,12 +131,12 @@ class Runner:
         else:
             outcome.failed.update({copy.sequence: error for copy in copies})
 
-    def _bring_adapters(self, spans: Many[Span], outcome: Outcome) -> None:
+    def _load_adapters(self, spans: Many[Span], outcome: Outcome) -> None:
         """See that the model holds the step's adapters; who has one that fails, fails."""
         needed = adapters_of(span.sequence for span in spans)
         self._tally.add("adapted_steps", bool(needed))
         for key, adapter in needed.items():
-            error = _error_of(partial(self._adapters.bring, adapter, needed))
+            error = _error_of(partial(self._adapters.load, adapter, needed))
             if error is not None:
                 users = [span.sequence for span in spans if span.sequence.adapter == key]
                 outcome.failed.update(dict.fromkeys(users, error))

@@ -285,8 +285,8 @@ class Scheduler:
         missing = self._pool.blocks_for(tokens) - len(sequence.blocks)
         if missing > 0:
             new = self._pool.allocate(missing)
-            unproven = self._pool.take_unproven(new)
-            draft.copies.extend(BlockCopy(sequence, CLEAN_BLOCK, block) for block in unproven)
+            uninitialised = self._pool.take_uninitialised(new)
+            draft.copies.extend(BlockCopy(sequence, CLEAN_BLOCK, block) for block in uninitialised)
             sequence.blocks.extend(new)
 
     def _preempt(self, sequence: Sequence, draft: _Draft) -> None:
@@ -326,13 +326,13 @@ class Scheduler:
         The first one blocks all behind it: none is overtaken for ever. It waits also while another
         one computes what it lacks, which in that step has the tokens that it could have had.
         """
-        free = self._max_seqs - sum(sequence.seats for sequence in self.running)
+        free = self._max_seqs - sum(sequence.num_beams for sequence in self.running)
         if not self.waiting or free <= 0:
             return
         load = PeakLoad(self.running, self.forecast, self._pool.block_size)
         capacity = self._pool.capacity * self._pool.block_size
         coming = self._prefixes.coming(self.running)
-        while self.waiting and (sequence := self.waiting[0]).seats <= free:
+        while self.waiting and (sequence := self.waiting[0]).num_beams <= free:
             shared, tokens = self._find_computed(sequence)
             place = tokens // self._pool.block_size
             full = () if sequence.swapped else shared[:place]
@@ -346,7 +346,7 @@ class Scheduler:
             count = draft.allowed(lacking)
             if not count:
                 return
-            free -= sequence.seats
+            free -= sequence.num_beams
             self._start(sequence, shared, tokens, draft)
             load.add(sequence)
             self._grow(sequence, tokens + count, draft)

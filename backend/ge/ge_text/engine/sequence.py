@@ -110,7 +110,7 @@ class Sequence:
         return self.max_output - self.num_output
 
     @property
-    def seats(self) -> int:
+    def num_beams(self) -> int:
         """How many sequences it may become: its group's, where it is the only one of it."""
         alone = self.group is not None and len(self.group) == 1
         return self.request.parameters.beam_width if alone else 1

@@ -162,7 +162,7 @@ class GrammarGuide:
                 break
             taken += self._matcher.consume_token(token)
         bits: bytes = self._matcher.compute_bitmask()
-        if self._is_in_vain(bits):
+        if self._is_dead_end(bits):
             self._make = self._make_unforced
             self._begin_anew()
             return self._bits(drafts)
@@ -170,7 +170,7 @@ class GrammarGuide:
             self._matcher.rollback(taken)
         return bits
 
-    def _is_in_vain(self, bits: bytes) -> bool:
+    def _is_dead_end(self, bits: bytes) -> bool:
         """Return whether but one token is allowed, and that one does not fit."""
         if self._make is self._make_unforced or self._matcher.is_stopped():
             return False

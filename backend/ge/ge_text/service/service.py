@@ -105,7 +105,7 @@ class GenerationService:
                 )
         elif isinstance(message, Abort):
             self._engine.cancel(member.name(message.number))
-            self._kick()
+            self._schedule_step()
         elif isinstance(message, StatsRequest):
             member.outbox.say(self._stats())
 
@@ -117,7 +117,7 @@ class GenerationService:
             member.outbox.close()
             for number in list(member.numbers):
                 self._engine.cancel(member.name(number))
-            self._kick()
+            self._schedule_step()
 
     def close(self) -> None:
         """Free the models once no step runs, nor will: what was asked for has been dropped."""
@@ -177,7 +177,7 @@ class GenerationService:
         except GeError:
             member.numbers.discard(asked.number)
             raise
-        self._kick()
+        self._schedule_step()
 
     def _parameters(self, asked: Submit) -> Parameters:
         try:
@@ -224,7 +224,7 @@ class GenerationService:
             )
         return tuple(map(int, tokenizer.encode(asked.text, special=special)))
 
-    def _kick(self) -> None:
+    def _schedule_step(self) -> None:
         """See that a lane steps the engine while there is something to do."""
         with self._lock:
             if self._closed or self._stepping or not self._engine.has_work:
@@ -269,7 +269,7 @@ class GenerationService:
         self._outstanding_work.release()
         with self._lock:
             self._stepping = False
-        self._kick()
+        self._schedule_step()
 
     def _dropped(self, error: GeError) -> None:
         """End all texts: there is no step for them."""

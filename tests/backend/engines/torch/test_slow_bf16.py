@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from ge_backend.engines.torch import slow_bf16
-from ge_backend.engines.torch.slow_bf16 import tell_slow_bf16
+from ge_backend.engines.torch.slow_bf16 import warn_of_slow_bf16
 
 
 @pytest.mark.parametrize("dtype", [None, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_the_line_names_the_model_and_what_to_set(monkeypatch, caplog, dtype, has_bf16):
     monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
-    tell_slow_bf16("models/a/1/model.pt2", dtype)
+    warn_of_slow_bf16("models/a/1/model.pt2", dtype)
     if dtype == torch.bfloat16 and not has_bf16:
         assert "models/a/1/model.pt2: torch computes BF16 slowly" in caplog.text
         assert "'precision'" in caplog.text

@@ -33,7 +33,7 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.inline_address import InlineAddress
-from ge_backend.executor.protocol.messages import History, Inspect, LookBack, Report, Run
+from ge_backend.executor.protocol.messages import History, HistoryRequest, Inspect, Report, Run
 from ge_backend.executor.server import executor
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.serving.fleet.fleet import Fleet
@@ -47,7 +47,7 @@ from ge_backend.engines.null.device import NullGraph
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.executor.process.inline_address import InlineAddress
-from ge_backend.executor.protocol.messages import History, Inspect, LookBack, Report, Run
+from ge_backend.executor.protocol.messages import History, Inspect, HistoryRequest, Report, Run
 from ge_backend.serving.assumptions.comparison import run_once
 
 logging.basicConfig(level=logging.INFO)
@@ -326,7 +326,7 @@ def test_it_tells_what_it_ran_as_executors_elsewhere_do(session):
     (address,) = ours()
     assert (address.device, address.owner_pid) == ("null", os.getppid())
     guest = asked_at(address)
-    history = guest.ask(LookBack(id=guest.next_id(), after=0), History)
+    history = guest.ask(HistoryRequest(id=guest.next_id(), after=0), History)
     assert [(run.bucket, run.real_rows) for run in history.runs] == [((1, 2), 1)]
     assert guest.ask(Inspect(id=guest.next_id()), Report).graphs == 1
     session.close()

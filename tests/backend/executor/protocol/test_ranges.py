@@ -58,9 +58,9 @@ def test_every_shape_and_type_has_its_rule():
 @pytest.mark.parametrize("after", [-1, MAX_NUMBER + 1, 2**63, 10**30])
 def test_numbers_have_a_least_and_a_most(after):
     """What could not be added to another number without leaving 64 bits is refused."""
-    refused("expected 0 to", type="LookBack", id=1, after=after)
+    refused("expected 0 to", type="HistoryRequest", id=1, after=after)
     assert (
-        decode(json.dumps({"type": "LookBack", "id": 1, "after": MAX_NUMBER}).encode()).after
+        decode(json.dumps({"type": "HistoryRequest", "id": 1, "after": MAX_NUMBER}).encode()).after
         == MAX_NUMBER
     )
 

@@ -42,7 +42,7 @@ ASKED = (
     messages.Run,
     messages.Cancel,
     messages.Inspect,
-    messages.LookBack,
+    messages.HistoryRequest,
     messages.OpenService,
 )
 KINDS = tuple(kind for kind in typing.get_args(messages.Message) if kind is not messages.Post)

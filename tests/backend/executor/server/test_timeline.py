@@ -12,9 +12,9 @@ from ge_backend.executor.protocol.messages import (
     Done,
     Failed,
     History,
+    HistoryRequest,
     Load,
     Loaded,
-    LookBack,
     Ok,
     Prepare,
     Prepared,
@@ -109,14 +109,14 @@ def test_an_executor_tells_what_it_ran(tmp_path, connection, device):
     done = connection.ask(run, Done)
     device.inject(Fault(on="run", do="fail", nth=1))
     connection.ask(Run(id=5, graph=graph, arena=0, inputs=(X,), outputs=(Y,)), Failed)
-    prepared, ran, failed = connection.ask(LookBack(id=6, after=0), History).runs
+    prepared, ran, failed = connection.ask(HistoryRequest(id=6, after=0), History).runs
     assert (prepared.model, prepared.bucket, prepared.error) == ("fused/encoder", (), "")
     assert (ran.model, ran.bucket, ran.real_rows, ran.error) == ("fused/encoder", (2, 2), 1, "")
     assert ran.lane.startswith("lane-")
     assert ran.came_ns <= ran.started_ns <= ran.ended_ns
     assert ran.ended_ns - ran.started_ns >= done.run_ns
     assert failed.error == "GraphFailed"
-    assert connection.ask(LookBack(id=7, after=2), History).runs == (failed,)
+    assert connection.ask(HistoryRequest(id=7, after=2), History).runs == (failed,)
     arena.close()
 
 
@@ -126,5 +126,5 @@ def test_a_graph_that_nobody_named_goes_by_its_file(tmp_path, connection):
     graph = connection.ask(Load(id=1, source=source), Loaded).graph
     given = (PrepareInput(name="x", dtype="FP32", shape=(2, 2), fill=1.0),)
     connection.ask(Prepare(id=2, graph=graph, inputs=given, repeats=0), Prepared)
-    (prepared,) = connection.ask(LookBack(id=3, after=0), History).runs
+    (prepared,) = connection.ask(HistoryRequest(id=3, after=0), History).runs
     assert "model.null" in prepared.model

@@ -285,10 +285,10 @@ class AclModels:
         code = self._mdl.set_input_dynamic_dims(int(model), int(inputs), int(at), gear)
         self._check("mdl.set_input_dynamic_dims", code)
 
-    def tell_aipp(
+    def set_aipp(
         self, model: int, inputs: int, at: int, calls: Sequence[AippCall], rows: int
     ) -> None:
-        """Tell what is done to images of all later runs; copies at once, as `choose_batch`.
+        """Set what is done to images of all later runs; copies at once, as `choose_batch`.
 
         The dataset's buffer `at` takes the parameters. `calls` are names in `acl.mdl`, with all
         arguments but the first; `rows` are the most images of a run.

@@ -163,7 +163,7 @@ class LoadedModel:
             rank = int(self._images.get("related_input_rank", "0"))
             rows = max(run.inputs[described.inputs[rank].name][0] for run in self.runs)
             calls = tuple(aipp_calls(self._images, rows))
-            self._models.tell_aipp(self._model, self.inputs, described.aipp_at, calls, rows)
+            self._models.set_aipp(self._model, self.inputs, described.aipp_at, calls, rows)
 
     def choose(self, gear: int) -> None:
         """Let the next run be in a gear, where there are several; no run is in flight."""

@@ -6,12 +6,12 @@ import logging
 
 import torch
 
-__all__ = ["tell_slow_bf16"]
+__all__ = ["warn_of_slow_bf16"]
 
 log = logging.getLogger(__name__)
 
 
-def tell_slow_bf16(path: str, dtype: torch.dtype | None) -> None:
+def warn_of_slow_bf16(path: str, dtype: torch.dtype | None) -> None:
     """Log a warning where torch is to compute a model in BF16 on a CPU that has none.
 
     Args:

@@ -26,12 +26,12 @@ from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 from ge_backend.tensors import Array
 
-__all__ = ["ExecutorConnection", "RunsHere"]
+__all__ = ["ExecutorConnection", "InlineExecutor"]
 
 _Answer = TypeVar("_Answer", bound=Message)
 
 
-class RunsHere(Protocol):
+class InlineExecutor(Protocol):
     """An executor in this process, which takes arrays as they are."""
 
     def run_here(self, message: Run, inputs: Mapping[str, Array]) -> tuple[Done, dict[str, Array]]:
@@ -69,7 +69,7 @@ class ExecutorConnection:
     """
 
     sender_serves = False
-    here: RunsHere | None = None
+    here: InlineExecutor | None = None
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

@@ -13,7 +13,7 @@
     Run(graph, arena, inputs, outputs)     [Started] Done(settled, spilled, …) [+ 1 descriptor]
     Cancel(run)                            (nothing: the run itself is answered)
     Inspect                                Report(…)
-    LookBack(after)                        History(runs, missed, last)
+    HistoryRequest(after)                  History(runs, missed, last)
     OpenService(kind, key)                 ServiceOpened(spec)
     Post(body)                             Post(body)*
     (any)                                  Failed(error, message)
@@ -24,7 +24,7 @@ read. Replies to `Run` come in the order in which runs end. Tensors do not trave
 `RetainOutput` are about those that `RetainTensors` lets stay on the device between the runs of
 several graphs of one owner; see `device/resident/buffers.py`.
 
-Anybody may ask what an executor holds, by `Inspect`, and what it did, by `LookBack`.
+Anybody may ask what an executor holds, by `Inspect`, and what it did, by `HistoryRequest`.
 
 All that a service and one of its clients say to each other has the id of the `OpenService` by which
 that client came. What stands in the bodies is between the two: the connection only routes them, and
@@ -55,11 +55,11 @@ __all__ = [
     "GatherInput",
     "Hello",
     "History",
+    "HistoryRequest",
     "Inspect",
     "KeepStates",
     "Load",
     "Loaded",
-    "LookBack",
     "Message",
     "Ok",
     "OpenService",
@@ -83,7 +83,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 21
+VERSION = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -453,7 +453,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookBack:
+class HistoryRequest:
     """Ask for the runs that ended after the one with the number `after`; 0: for all kept ones."""
 
     id: int
@@ -567,7 +567,7 @@ Message = (
     | Done
     | Inspect
     | Report
-    | LookBack
+    | HistoryRequest
     | History
     | OpenService
     | ServiceOpened

@@ -6,7 +6,7 @@ came. The job that begins first is next, and the virtual time now is where the j
 last begins. So a model's jobs stay in the order of their coming, the jobs that wait of one model
 hold up no other's, and each model gets at least what it would from a device of its own that is as
 many times slower as there are models. Where a job took more or less time than expected, the jobs
-of its model that wait move; when no job is left, all accounts begin anew.
+of its model that wait move; when no job is left, all virtual times begin anew.
 
 A job of priority 2 counts as if it began `PRIORITY_STEP_NS` later than it does, one of priority 3
 twice that. So no model passes it for longer than that: no job starves, however many of a higher
@@ -134,7 +134,7 @@ class _Place:
 
 
 @dataclass(slots=True)
-class _Account:
+class _VirtualTime:
     """Where a model's jobs end, in virtual time.
 
     Attributes:
@@ -169,7 +169,9 @@ class JobQueue:
     _begun: int = 0  # and not settled
     _measuring: bool = False  # one that has begun, and is not settled, measures
     _now_ns: int = 0  # virtual
-    _accounts: defaultdict[str, _Account] = field(default_factory=lambda: defaultdict(_Account))
+    _virtual_times: defaultdict[str, _VirtualTime] = field(
+        default_factory=lambda: defaultdict(_VirtualTime)
+    )
 
     def __len__(self) -> int:
         return len(self._places)
@@ -178,13 +180,13 @@ class JobQueue:
         """Let a job wait."""
         self._came += 1
         place = _Place(job, self._came, now_ns, self._now_ns)
-        self._accounts[job.model].add(place)
+        self._virtual_times[job.model].add(place)
         insort(self._places, place, key=_RANK)
 
     def settle(self, started: StartedJob, now_ns: int) -> None:
         """Charge a job's model with the time that it took, in place of what was expected."""
         model, took_ns = started.job.model, now_ns - started.began_ns
-        self._accounts[model].begun_ns += took_ns - started.job.cost_ns
+        self._virtual_times[model].begun_ns += took_ns - started.job.cost_ns
         self._begun -= 1
         self._measuring &= not started.job.measures
         self._move({model})
@@ -250,12 +252,12 @@ class JobQueue:
         self, index: int, lease: Lease | None, now_ns: int, working: int, lane: str
     ) -> StartedJob:
         place = self._places.pop(index)
-        job, account = place.job, self._accounts[place.job.model]
+        job, times = place.job, self._virtual_times[place.job.model]
         self._begun += 1
         self._measuring |= job.measures
         self._now_ns = max(self._now_ns, place.begins_ns)
-        account.begun_ns = max(account.begun_ns, place.begins_ns + job.cost_ns)
-        account.last = max(account.last, place.number)
+        times.begun_ns = max(times.begun_ns, place.begins_ns + job.cost_ns)
+        times.last = max(times.last, place.number)
         since_ns = place.held_up_since_ns or now_ns
         alone = job.solo or not (working or self._places)
         grant = Grant(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
@@ -271,16 +273,16 @@ class JobQueue:
     def _move(self, models: set[str]) -> None:
         """Put the jobs of these models where they begin, as that is known now."""
         if not self._begun and not self._places:
-            self._accounts.clear()
+            self._virtual_times.clear()
             return
         moved: list[_Place] = []
         for model in models:
-            account = self._accounts[model]
-            account.all_ns = account.begun_ns
+            times = self._virtual_times[model]
+            times.all_ns = times.begun_ns
             # What another one has passed stays where it is.
-            moved += [p for p in self._places if p.job.model == model and p.number > account.last]
+            moved += [p for p in self._places if p.job.model == model and p.number > times.last]
         for place in sorted(moved, key=attrgetter("number")):
-            self._accounts[place.job.model].add(place)
+            self._virtual_times[place.job.model].add(place)
         if moved:
             self._places.sort(key=_RANK)
 

@@ -355,7 +355,9 @@ class StubHandler:
             messages.RetainTensors: self._retain_tensors,
             messages.OpenService: self._clients.open,
             messages.Inspect: lambda asked: self._context.report(asked.id),
-            messages.LookBack: lambda asked: self._context.timeline.history(asked.id, asked.after),
+            messages.HistoryRequest: lambda asked: self._context.timeline.history(
+                asked.id, asked.after
+            ),
         }
         answer = answers.get(type(message))
         if answer is None:

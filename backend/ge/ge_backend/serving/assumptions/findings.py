@@ -14,7 +14,7 @@ from ge_backend.model.layout.sequence_tensors import placed_states
 from ge_backend.model.layout.validate import with_axes
 from ge_backend.serving.assumptions.kept import keep, kept_key, remembered
 from ge_backend.serving.assumptions.lengths import SCALES, Lengths, fixed_sizes, found_lengths
-from ge_backend.serving.assumptions.output_sizes import SeenRun, fitted
+from ge_backend.serving.assumptions.output_sizes import ObservedRun, fitted
 from ge_backend.serving.assumptions.trial import Trial, Untestable
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
@@ -151,13 +151,13 @@ def _found(
     return Findings(signature=known, lengths=lengths, bounds=trial.bounds, verdicts=tuple(verdicts))
 
 
-def _seen(trial: Trial, lengths: Lengths) -> list[SeenRun]:
+def _seen(trial: Trial, lengths: Lengths) -> list[ObservedRun]:
     """Return runs at some sizes of every axis, the last ones larger; of those that the graph takes.
 
     What is divided by a stride is one and the same for small sizes.
     """
     larger = replace(lengths, scale=min(lengths.scale + LARGER, len(SCALES) - 1))
-    seen: list[SeenRun] = []
+    seen: list[ObservedRun] = []
     for known, rows, first in ((lengths, 2, 0), (lengths, 3, 1), (larger, 1, 0)):
         sizes = known.sizes(rows, first)
         try:
@@ -168,7 +168,7 @@ def _seen(trial: Trial, lengths: Lengths) -> list[SeenRun]:
             break
         if outputs is not None:
             shapes = {name: array.shape for name, array in outputs.items()}
-            seen.append(SeenRun(sizes=sizes, shapes=shapes))
+            seen.append(ObservedRun(sizes=sizes, shapes=shapes))
     return seen
 
 

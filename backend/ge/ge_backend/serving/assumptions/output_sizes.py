@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from ge_backend.serving.assumptions.lengths import Lengths, named
 from ge_backend.tensors import Shape, Signature, TensorSpec
 
-__all__ = ["SeenRun", "fitted"]
+__all__ = ["ObservedRun", "fitted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenRun:
+class ObservedRun:
     """One run: the sizes of its axes, by name, and the shapes of its outputs."""
 
     sizes: Mapping[str, int]
@@ -20,7 +20,7 @@ class SeenRun:
 
 
 def fitted(
-    signature: Signature, lengths: Lengths, seen: Sequence[SeenRun], given: Collection[str]
+    signature: Signature, lengths: Lengths, seen: Sequence[ObservedRun], given: Collection[str]
 ) -> Signature:
     """Return the signature with inputs and outputs as they were seen.
 
@@ -49,7 +49,7 @@ def fitted(
     )
 
 
-def _fitted(spec: TensorSpec, lengths: Lengths, seen: Sequence[SeenRun]) -> TensorSpec:
+def _fitted(spec: TensorSpec, lengths: Lengths, seen: Sequence[ObservedRun]) -> TensorSpec:
     shapes = [run.shapes[spec.name] for run in seen if spec.name in run.shapes]
     ranks = {len(shape) for shape in shapes}
     if len(ranks) != 1:
@@ -66,7 +66,7 @@ def _fitted(spec: TensorSpec, lengths: Lengths, seen: Sequence[SeenRun]) -> Tens
     return named(replace(spec, dims=tuple(dims), axes=tuple(axes)))
 
 
-def _followed(sizes: Sequence[int], seen: Sequence[SeenRun], *, first: str, said: str) -> str:
+def _followed(sizes: Sequence[int], seen: Sequence[ObservedRun], *, first: str, said: str) -> str:
     """Return the axis that had these sizes, the one that the file names before others; else "".
 
     Where none had, a name that no input has is kept.

@@ -58,16 +58,16 @@ def prune(
             "needed so that every size still has one"
         )
     kept = set(grid.entries)
-    buyers = [
-        _Buyer(weight, sorted(_offers(grid, shape), reverse=True))
+    shapes = [
+        _ShapeOffers(weight, sorted(_offers(grid, shape), reverse=True))
         for shape, weight in weights.items()
     ]
-    _eliminate(kept, needed, [buyer for buyer in buyers if buyer.offers], max_graphs)
+    _eliminate(kept, needed, [shape for shape in shapes if shape.offers], max_graphs)
     return replace(grid, entries=tuple(sorted(kept)))
 
 
 @dataclass(slots=True)
-class _Buyer:
+class _ShapeOffers:
     """A shape of the traffic, and its offers, the best one last."""
 
     weight: float
@@ -111,24 +111,24 @@ def _needed(grid: BucketGrid) -> set[Bucket]:
 
 
 def _eliminate(
-    kept: set[Bucket], needed: set[Bucket], buyers: list[_Buyer], max_graphs: int
+    kept: set[Bucket], needed: set[Bucket], shapes: list[_ShapeOffers], max_graphs: int
 ) -> None:
     """Take buckets out of `kept` until few enough are left.
 
     A loss grows while others go, so an old figure in the heap is too low: when its turn comes it is
     put back with the present one.
     """
-    of: dict[Bucket, list[_Buyer]] = {bucket: [] for bucket in kept}
-    for buyer in buyers:
-        of[buyer.choose(kept)].append(buyer)
+    of: dict[Bucket, list[_ShapeOffers]] = {bucket: [] for bucket in kept}
+    for shape in shapes:
+        of[shape.choose(kept)].append(shape)
     heap = [(sum(b.loss(kept) for b in of[bucket]), bucket) for bucket in kept - needed]
     heapq.heapify(heap)
     while len(kept) > max_graphs:
         estimate, bucket = heapq.heappop(heap)
-        loss = sum(buyer.loss(kept) for buyer in of[bucket])
+        loss = sum(shape.loss(kept) for shape in of[bucket])
         if loss > estimate:
             heapq.heappush(heap, (loss, bucket))
             continue
         kept.remove(bucket)
-        for buyer in of.pop(bucket):
-            of[buyer.choose(kept)].append(buyer)
+        for shape in of.pop(bucket):
+            of[shape.choose(kept)].append(shape)
