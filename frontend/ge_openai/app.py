@@ -129,7 +129,7 @@ class Endpoints:
         return answer
 
     async def page(self, _: Request) -> Response:
-        """Answer with the page, for anybody: what it asks for needs a key."""
+        """Answer with the page, without a key: what it asks for needs a key."""
         return HTMLResponse(self._page, headers=headers_of(self._page))
 
     async def health(self, _: Request) -> Response:

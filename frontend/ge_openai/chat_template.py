@@ -50,7 +50,7 @@ TOKENIZER = "tokenizer.json"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
 ASSISTANT = "assistant"  # templates leave out what it thought
 PLAIN = Rendering()
-# What reading JSON of somebody else's may raise.
+# What reading JSON of others may raise.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 # In templates of Mistral's, which refuse ids of tool calls that are of another length.
 NINE_LETTERS = re.compile(r"length\s*!=\s*9|length 9")

@@ -57,7 +57,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; what it cannot do is one line on stderr, and 2.
 
-    A command that ^C ends, or whose output is not read any more, ends without a word.
+    A command that ^C ends, or whose output is not read any more, ends without output.
     """
     _open_closed()
     parsed = build_parser().parse_args(arguments)

@@ -272,7 +272,7 @@ def _tell_of_signal(number: int) -> None:
 
 
 def _say(text: str) -> None:
-    """Tell people, if anybody reads it and there is room: what is said is about to be done."""
+    """Tell people, if it is read and there is room: what is said is about to be done."""
     with contextlib.suppress(OSError):
         print(f"ge-backend: {text}", file=sys.stderr, flush=True)
 

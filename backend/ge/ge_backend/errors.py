@@ -219,7 +219,7 @@ def drop_frames(error: _Error) -> _Error:
     """Return an error whose frames, and those of what it was made of, hold nothing any more.
 
     They had the tensors of what failed, perhaps most of a device's memory, and hold on to them as
-    long as somebody keeps the error; frames that keep it themselves do so until circles are
+    long as the error is kept; frames that keep it themselves do so until circles are
     collected.
     """
     found: BaseException | None = error

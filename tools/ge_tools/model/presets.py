@@ -68,12 +68,12 @@ PRESETS = _by_name(
                 "0",
                 "nothing is refused, and requests wait in Triton, which costs nothing per answer",
             ),
-            "priority": Choice("3", "models that somebody waits for go first on a shared device"),
+            "priority": Choice("3", "models that people wait for go first on a shared device"),
         },
     ),
     Preset(
         name="low_latency",
-        whom="somebody waits for each answer, and rather hears `try again` than waits long: "
+        whom="a person waits for each answer, and rather hears `try again` than waits long: "
         "search, dialogue",
         choices={
             INSTANCES: Choice("2", "a request need not wait until the batch before it has ended"),
@@ -128,18 +128,18 @@ TEXT_PRESETS = _by_name(
                 "1000", "no reader waits for the next token, so prompts go first"
             ),
             "max_waiting_requests": Choice("8192", "a whole job may be sent at once"),
-            "priority": Choice("3", "models that somebody waits for go first on a shared device"),
+            "priority": Choice("3", "models that people wait for go first on a shared device"),
         },
     ),
     Preset(
         name="low_latency",
-        whom="somebody reads along, and rather hears `try again` than waits long: dialogue",
+        whom="a person reads along, and rather hears `try again` than waits long: dialogue",
         choices={
             "max_num_seqs": Choice("16", "each further text makes the step of all others longer"),
             "max_num_batched_tokens": Choice(
                 "1024", "no step of prompts alone is long, and the next one comes in"
             ),
-            "itl_target_ms": Choice("50", "20 tokens a second are more than anybody reads"),
+            "itl_target_ms": Choice("50", "20 tokens a second are more than a person reads"),
             "max_waiting_requests": Choice("32", "more load than can be served is refused at once"),
             "priority": Choice("1", "goes first on a device that models share"),
         },

@@ -39,7 +39,7 @@ def addresses_here(host: str) -> set[str]:
 
 
 def _is_here(address: str) -> bool:
-    """Whether somebody can listen there."""
+    """Whether a server can listen there."""
     with contextlib.suppress(OSError), socket.socket(family_of(address)) as probe:
         probe.bind((address, 0))
         return True

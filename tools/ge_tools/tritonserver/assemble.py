@@ -46,7 +46,7 @@ def assemble_backends(installation: ServerInstallation, into: Path) -> Path:
 
     Raises:
         ServerError: the server has no stub for this interpreter's Python version, or the stub could
-            not be started for want of Python's library: the host would wait for it without a word.
+            not be started for want of Python's library: the host would wait for it for ever.
     """
     if installation.stub is None:
         have = ", ".join(installation.stub_versions) or "none"

@@ -118,7 +118,7 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
-        return b""  # the process has ended meanwhile, or is somebody else's
+        return b""  # the process has ended meanwhile, or is another user's
 
 
 def _lock_of(name: str) -> Path:
@@ -143,7 +143,7 @@ def _is_free(path: Path) -> bool:
     try:
         lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return False  # somebody else's, or being made or removed
+        return False  # another user's, or being made or removed
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -186,6 +186,6 @@ def _is_used(name: str) -> bool:
 
 def _remove(path: Path) -> None:
     for region in (*shared_memory_of(f"{path.name}_"), _lock_of(path.name)):
-        with contextlib.suppress(OSError):  # gone, or somebody else's
+        with contextlib.suppress(OSError):  # gone, or another user's
             region.unlink()
     shutil.rmtree(path, ignore_errors=True)

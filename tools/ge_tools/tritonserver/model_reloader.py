@@ -70,7 +70,7 @@ class ModelReloader:
 
     It looks once a second, and where all has been well for a while only when a stub ends or starts.
     A model is only loaded anew when two looks in a row find it so: one may fall into a load. Where
-    that fails it is tried again with growing pauses, until it is ready or somebody else has loaded
+    that fails it is tried again with growing pauses, until it is ready or another client has loaded
     or unloaded it.
 
     Args:

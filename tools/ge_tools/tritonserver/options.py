@@ -166,7 +166,7 @@ class ServerOptions:
         leaves it to them as long as it does not listen. Source: socket(7), SO_REUSEADDR.
 
         Raises:
-            ServerError: somebody listens at one of them by now.
+            ServerError: another process listens at one of them by now.
         """
         with contextlib.ExitStack() as stack:
             for port in (self.http_port, self.grpc_port, self.metrics_port):

@@ -111,7 +111,7 @@ class TritonServer:
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody asked the server to end."""
+        """Whether the server was asked to end."""
         return self._stopping
 
     def start(self) -> None:

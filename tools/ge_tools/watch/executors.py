@@ -1,4 +1,4 @@
-"""The executors of a running server on this machine, and what they ran while somebody looks.
+"""The executors of a running server on this machine, and what they ran meanwhile.
 
 An executor is found as a process, or inside a stub, whose owner, the server, listens at the port of
 the metrics. It is only asked what it keeps anyway (`executor/server/timeline.py`), over its own
@@ -48,7 +48,7 @@ class ExecutorProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRuns:
-    """What one executor ran; `missed` runs were forgotten before somebody looked."""
+    """What one executor ran; `missed` runs were forgotten before they were asked for."""
 
     device: str
     pid: int

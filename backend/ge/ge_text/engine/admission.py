@@ -64,7 +64,7 @@ class LengthForecast:
         self._lengths[kind] = length + _WEIGHT * (sequence.num_output - length)
 
     def failed(self, sequences: Many[Sequence]) -> None:
-        """Note that somebody of these had to leave, for those with more tokens than was expected.
+        """Note that one of these had to leave, for those with more tokens than was expected.
 
         Their classes are expected to become twice as long, within their limits. Where there are
         none, more was expected since the sequences joined, and that is enough.
@@ -155,7 +155,7 @@ class PeakLoad:
             self._alone[load.blocks[0]] = load
 
     def _knows(self, blocks: Many[int]) -> bool:
-        """Return whether somebody has the first of these blocks; then all of his are noted."""
+        """Return whether a load has the first of these blocks; then all of its are noted."""
         if blocks and (alone := self._alone.pop(blocks[0], None)):
             self._share(alone)
         return bool(blocks) and blocks[0] in self._holders

@@ -5,7 +5,7 @@ holds numbers. A block has as many references as sequences name it in their tabl
 when the last one gives it up. A block with one reference may be written; a shared one never is.
 
 A full block may be labelled with its content. Then it is kept when the last one lets go, and found
-again by that content, until somebody needs the room: the blocks that were let go first go first, of
+again by that content, until the room is needed: the blocks that were let go first go first, of
 one table the last ones, so that a beginning outlives what follows it.
 
 A block whose last owner was not proven to have computed numbers may hold something else. Who gets
@@ -76,7 +76,7 @@ class BlockPool:
 
     @property
     def num_used(self) -> int:
-        """Blocks that somebody has, each counted once."""
+        """Blocks that sequences have, each counted once."""
         return self.capacity - self.num_free
 
     def blocks_for(self, tokens: int) -> int:
@@ -100,7 +100,7 @@ class BlockPool:
         return taken
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Add a reference to blocks that somebody has, or that are kept.
+        """Add a reference to blocks that are in use, or kept.
 
         Raises:
             ProtocolError: one of them is free, or named twice; no reference was added.
@@ -137,7 +137,7 @@ class BlockPool:
         return found
 
     def label(self, block: int, content: BlockContent) -> None:
-        """Let a block that somebody has be found; without effect where another is found already.
+        """Let a block that is in use be found; without effect where another is found already.
 
         It must not be written to from now on.
         """
@@ -145,14 +145,14 @@ class BlockPool:
             self._labels[block] = content
 
     def unlabel(self, blocks: Iterable[int]) -> None:
-        """Let blocks that somebody has no longer be found, nor kept; they may be written again."""
+        """Let blocks that are in use no longer be found, nor kept; they may be written again."""
         for block in blocks:
             content = self._labels.pop(block, None)
             if content is not None:
                 del self._by_content[content]
 
     def find(self, content: BlockContent) -> int | None:
-        """Return the block that holds this, kept or somebody's; None: there is none."""
+        """Return the block that holds this, kept or in use; None: there is none."""
         return self._by_content.get(content)
 
     def references(self, block: int) -> int:

@@ -69,7 +69,7 @@ class Sequence:
             text may end: `min_tokens` and `ignore_eos` do not.
         last_s: when its latest token was drawn here; 0 before there is one.
         adapter: key of what changes the model for it; "": nothing does.
-        contents: of its first full blocks, as far as somebody asked.
+        contents: of its first full blocks, as far as they were asked for.
         labelled: how many of its blocks, from the first on, can be found by their contents.
         found: how many tokens of its prompt were in the cache when it first began.
     """

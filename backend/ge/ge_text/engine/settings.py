@@ -40,7 +40,7 @@ class PreemptionMode(Enum):
 
 
 class SpeculationMode(Enum):
-    """Who guesses tokens ahead, if anybody: the text itself, or a second model."""
+    """What guesses tokens ahead, if anything does: the text itself, or a second model."""
 
     OFF = "off"
     NGRAM = "ngram"

@@ -1,4 +1,4 @@
-"""Makes the shapes of a model ready before anybody waits, and measures what each costs."""
+"""Makes the shapes of a model ready before a request waits, and measures what each costs."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _begun(make: Callable[[], T]) -> Future[T]:
             made.set_exception(error)
         except BaseException as error:  # a panic of Rust's, which has told itself on stderr
             made.set_exception(RuntimeError(f"the structure's compiler has failed: {error}"))
-            raise SystemExit from error  # of this thread alone, without a word
+            raise SystemExit from error  # of this thread alone, and no log
 
     with _STACK_SIZE:
         usual = threading.stack_size(STACK_BYTES)

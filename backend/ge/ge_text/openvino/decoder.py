@@ -1,7 +1,7 @@
 """A decoder whose whole step is one run of OpenVINO, on the paged cache that all decoders have.
 
 Nothing of it is Python between two layers, and OpenVINO shares work out among its threads in small
-pieces, so that a core that somebody else needs for a moment does not hold up the other ones.
+pieces, so that a core that another process needs for a moment does not hold up the other ones.
 """
 
 from __future__ import annotations

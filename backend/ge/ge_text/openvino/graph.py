@@ -190,7 +190,7 @@ def _product(rows: Any, dense: Dense) -> Any:
 def _constant(tensor: torch.Tensor) -> Any:
     """Return a copy of a weight, in float32 as the graph sees it.
 
-    A copy, since a constant on somebody's memory does not keep it alive.
+    A copy, since a constant on others' memory does not keep it alive.
     """
     constant = openvino.op.Constant(tensor_of(tensor.contiguous()), shared_memory=False)
     if tensor.dtype == torch.float32:

@@ -35,7 +35,7 @@ class TextAnswer:
     """The answer to one request in the making.
 
     Args:
-        asked: the request; samples that it has already are gone through again, without a word.
+        asked: the request; samples that it has already are gone through again, and send nothing.
         outbox: of its client.
         tokenizer: None where the checkpoint has none: then the text is empty.
         special: names of the tokens that are no text, by token; log-probabilities have them.

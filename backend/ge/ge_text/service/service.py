@@ -284,7 +284,7 @@ class GenerationService:
         return stopped
 
     def _stats(self) -> StatsReply:
-        """Return what was counted since anybody looked last, and the levels of now."""
+        """Return what was counted since a stub asked last, and the levels of now."""
         with self._lock:
             before, self._last_figures = self._last_figures, self._engine.figures()
             return _difference(before, self._last_figures, self._opened.name)

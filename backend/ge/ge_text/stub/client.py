@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 # How many executors may die while they serve a request before it is sent alone, and at all; as
 # many may die in a row over opening the model before its requests fail.
 DEATHS_BEFORE_ALONE, MAX_DEATHS = 1, 8
-# How often it is asked whether somebody still waits: 10-25 us a request (tested on 2.51).
+# How often it is asked whether a client still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
 # How late the engine may be with the error of a request whose time is over.
 LATE_S = 0.5

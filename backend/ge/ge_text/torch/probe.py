@@ -80,7 +80,7 @@ class Probe:
         if asked is None:
             raise Unsupported(f"{where} takes no mask that transformers' mask interface made")
         window = _window(where, asked)
-        # Without a word of it the mask decides, as in transformers' eager attention.
+        # Where it is not given the mask decides, as in transformers' eager attention.
         if (options.get("sliding_window", window) or 0) != window:
             raise Unsupported(f"{where} has another window than its mask, which shows {window}")
         idle = (None, False)

@@ -121,7 +121,7 @@ class Staging:
 
         Raises:
             OutOfMemory: there is no room. Slots of the sizes before are taken again then; if
-                somebody else has that memory by now, there are none.
+                that memory is another's by now, there are none.
         """
         before = self.sizes
         self.close()

@@ -1,4 +1,4 @@
-"""What an ONNX file says that OpenVINO reads over: its answers would be others, without a word.
+"""What an ONNX file says that OpenVINO reads over: its answers would differ, and nothing says so.
 
 Found with OpenVINO 2026.4 by the ONNX project's own examples of every operator (onnx 1.23,
 `onnx.backend.test`), each computed with fixed and with free sizes, and by scripts of `findings/`.

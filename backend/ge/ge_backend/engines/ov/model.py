@@ -45,7 +45,7 @@ ELEMENTS: Mapping[str, Any] = {
     "FP32": openvino.Type.f32,
     "BF16": openvino.Type.bf16,
 }
-# What it would take and compute in 32 bits without a word, or has hardly an operation for.
+# What it would take and compute in 32 bits and say nothing, or has hardly an operation for.
 INEXACT = {"f64": "FP64", "u64": "UINT64", "string": "BYTES"}
 
 Axes = Mapping[str, tuple[str, ...]]

@@ -2,7 +2,7 @@
 
 A compiled model sets one when it is made and puts the former one back when it is freed, in whatever
 order and thread that happens: then a thread is left with a stack that is freed already, and the
-next signal, a Ctrl-C, ends the process without a word (seen with OpenVINO on Linux x86-64).
+next signal, a Ctrl-C, ends the process at once (seen with OpenVINO on Linux x86-64).
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def _set_environment(environment: MutableMapping[str, str]) -> None:
     """Change what torch_npu reads from the environment.
 
     By default another thread launches operators. An error there is raised once, in whichever thread
-    asks next; from then on what is queued is dropped without a word, and outputs are what their
+    asks next; from then on what is queued is dropped, and outputs are what their
     memory held. In the other mode, 2, nothing is captured either. Compact errors have no codes.
     Source: torch_npu at 9e73e70, NPUQueue.cpp, Repository::Enqueue; NPUException.h; NPUGraph.cpp.
     """

@@ -172,7 +172,7 @@ def reap(process: subprocess.Popen[bytes], address: ExecutorAddress) -> None:
 
 
 def remove_left(address: ExecutorAddress) -> None:
-    """Remove an address's socket and lock, unless somebody listens there or has the lock."""
+    """Remove an address's socket and lock, unless a process listens there or has the lock."""
     with contextlib.suppress(BlockingIOError), address_lock(address.socket, wait=False):
         successor = reach(address.socket)
         if successor is None:

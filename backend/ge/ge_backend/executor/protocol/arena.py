@@ -143,7 +143,7 @@ class Arena:
         self._replace(self._first_nbytes)
 
     def renew(self) -> None:
-        """Go on in another segment that is as this one: somebody may write to this one still."""
+        """Go on in another segment that is as this one: an executor may write to this one still."""
         memory, used = self._segment.memory, self._used
         self._replace(self.nbytes)
         self._segment.memory[:used], self._used = memory[:used], used

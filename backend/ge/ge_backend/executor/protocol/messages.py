@@ -24,7 +24,8 @@ read. Replies to `Run` come in the order in which runs end. Tensors do not trave
 `RetainOutput` are about those that `RetainTensors` lets stay on the device between the runs of
 several graphs of one owner; see `device/resident/buffers.py`.
 
-Anybody may ask what an executor holds, by `Inspect`, and what it did, by `HistoryRequest`.
+Any process of its user may ask what an executor holds, by `Inspect`, and what it did, by
+`HistoryRequest`.
 
 All that a service and one of its clients say to each other has the id of the `OpenService` by which
 that client came. What stands in the bodies is between the two: the connection only routes them, and

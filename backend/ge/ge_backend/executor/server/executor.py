@@ -49,7 +49,7 @@ class Executor:
         pool_bytes: of the workspace pool; 0: every graph has scratch of its own.
         run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
         kinds: of services; see `SERVICES`.
-        on_fault: called when the device broke or hangs, before anybody is told. In a process of
+        on_fault: called when the device broke or hangs, before any stub is told. In a process of
             its own it ends that, and does not return: what was lost with the process, the stubs
             repeat in the next one.
         on_hang: called instead when it hangs, where that is another matter.

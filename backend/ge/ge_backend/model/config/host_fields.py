@@ -1,4 +1,4 @@
-"""Triton's own fields of config.pbtxt that somebody should hear of when a model is loaded.
+"""Triton's own fields of config.pbtxt that are warned of when a model is loaded.
 
 Source: triton-inference-server/common, protobuf/model_config.proto. Of `ModelOptimizationPolicy`
 the pinned memory is not named, which the host fills in itself.

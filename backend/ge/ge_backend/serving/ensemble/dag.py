@@ -159,7 +159,7 @@ def _step(ensemble: str, given: Mapping[str, Any]) -> Step:
 def _check_written(
     name: str, steps: Sequence[Step], inputs: Sequence[str], outputs: Sequence[str]
 ) -> None:
-    """See that every tensor that somebody takes is written exactly once."""
+    """See that every tensor that is taken is written exactly once."""
     writers = dict.fromkeys(inputs, "the client")
     for step in steps:
         for output, tensor in step.outputs.items():

@@ -6,7 +6,7 @@
     ([64, 128], 1, range(512, 1024, 32))  # as Python's range: 1024 is not there
 
 Stricter than the format's origin, which truncates 256.7 to 256, takes negative sizes and empty
-lists, and skips a line that it cannot read: each of those costs somebody a bucket without a word.
+lists, and skips a line that it cannot read: each of those costs a bucket, and nothing says so.
 Here they are errors that name the line.
 
 Source: vllm-project/vllm-gaudi@091bbadd vllm_gaudi/extension/bucketing/file_strategy.py; there too

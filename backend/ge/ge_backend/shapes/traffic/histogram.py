@@ -29,7 +29,7 @@ ALL_DIGITS = 64
 # One digit a value leaves a bin per power of two: 32 of them and zero.
 FEWEST_BINS = 64
 DEFAULT_BINS = 512
-# What reading JSON and taking numbers out of it raises where somebody has changed it.
+# What reading JSON and taking numbers out of it raises where it was changed by hand.
 DAMAGED = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 
 

@@ -1,4 +1,4 @@
-"""Sizes of requests from a file: what traffic was, written down by somebody else.
+"""Sizes of requests from a file: what traffic was, as others wrote it down.
 
     17                                        # the size of one row, of a model with one ragged axis
     {"sizes": {"sequence": 17}}               # the same, with the axis' name

@@ -13,7 +13,7 @@ __all__ = ["REQUEST_ROWS", "Traffic"]
 # The rows of each request, beside the axes; no axis is called so.
 REQUEST_ROWS = "rows of a request"
 
-# Sizes without a bucket that are remembered until somebody takes them.
+# Sizes without a bucket that are remembered until they are taken.
 MAX_MISSED = 64
 
 
