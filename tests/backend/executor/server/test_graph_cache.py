@@ -9,10 +9,10 @@ from builders.locks import TellingLock
 from builders.null_models import comes_true, write_null
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
+from ge_backend.device import shared as registry_module
 from ge_backend.device.base import NO_POOL, GraphSource
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError
-from ge_backend.executor.server import shared as registry_module
 from ge_backend.executor.server.graph_cache import GraphCache
 
 

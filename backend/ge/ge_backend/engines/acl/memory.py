@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from ge_backend.device.shared import Shared
 from ge_backend.engines.acl.codes import ALIGNMENT
 from ge_backend.engines.acl.runtime import AclRuntime
 from ge_backend.errors import OutOfMemory
@@ -176,8 +176,7 @@ class SharedWeights:
 
     def __init__(self, runtime: AclRuntime) -> None:
         self._runtime = runtime
-        self._blocks: dict[str, tuple[Block, int]] = {}
-        self._lock = threading.Lock()
+        self._blocks: Shared[str, Block] = Shared(0.0, Block.close)
 
     @contextlib.contextmanager
     def borrowed(self, key: str, nbytes: int) -> Iterator[Block]:
@@ -190,21 +189,10 @@ class SharedWeights:
         Raises:
             OutOfMemory: it is not there yet, and the device has no room for it.
         """
-        with self._lock:
-            block, holders = self._blocks.get(key) or (None, 0)
-            if block is None:
-                block = Block(self._runtime, nbytes, f"the weights of {key}")
-            self._blocks[key] = block, holders + 1
+        what = f"the weights of {key}"
+        block = self._blocks.acquire(key, lambda: Block(self._runtime, nbytes, what))
         try:
             yield block
         finally:
-            self._give_back(key)
-
-    def _give_back(self, key: str) -> None:
-        with self._lock:
-            block, holders = self._blocks[key]
-            if holders > 1:
-                self._blocks[key] = block, holders - 1
-                return
-            del self._blocks[key]
-            block.close()
+            self._blocks.release(key)
+            self._blocks.close_idle(now=True)

@@ -27,6 +27,7 @@ from ge_backend.device.resident.buffers import (
 )
 from ge_backend.device.resident.rows import BufferRows, gathered
 from ge_backend.device.resident.store import BufferStore
+from ge_backend.device.shared import Shared
 from ge_backend.errors import ProtocolError, TensorsLost
 from ge_backend.executor.protocol.messages import (
     FreeTensors,
@@ -36,7 +37,6 @@ from ge_backend.executor.protocol.messages import (
     Run,
     TensorMemory,
 )
-from ge_backend.executor.server.shared import Shared
 from ge_backend.tensors import DATA_TYPES, Array, Shape
 
 __all__ = ["BoundGraphs", "BoundRuns", "DeviceTensorStore", "DeviceTensorStores"]

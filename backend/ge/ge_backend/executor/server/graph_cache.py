@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from ge_backend.device.base import CompiledAhead, Device, Graph, GraphSource
+from ge_backend.device.shared import Shared
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import OutOfMemory
 from ge_backend.executor.protocol.messages import PrepareInput
-from ge_backend.executor.server.shared import Shared
 from ge_backend.model.config.sizes import format_bytes
 from ge_backend.tensors import Shape
 

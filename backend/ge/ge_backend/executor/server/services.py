@@ -14,13 +14,13 @@ from typing import Protocol
 
 from ge_backend.device.base import Device
 from ge_backend.device.imports import importing
+from ge_backend.device.shared import Shared
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.messages import Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
-from ge_backend.executor.server.shared import Shared
 from ge_backend.executor.server.timeline import Timeline
 
 __all__ = ["SERVICES", "Client", "Service", "ServiceContext", "Services"]

@@ -1,4 +1,4 @@
-"""What connections of an executor share: made for the first holder, closed after the last one."""
+"""What several share: made for the first holder, closed some time after the last one has gone."""
 
 from __future__ import annotations
 

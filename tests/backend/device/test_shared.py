@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from builders.locks import TellingLock
+from ge_backend.device import shared as shared_module
+from ge_backend.device.shared import Shared
 from ge_backend.errors import ModelError, ProtocolError
-from ge_backend.executor.server import shared as shared_module
-from ge_backend.executor.server.shared import Shared
 
 
 @pytest.fixture
