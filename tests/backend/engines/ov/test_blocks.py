@@ -21,33 +21,33 @@ def ends_of(lengths):
 
 @given(st.lists(st.integers(1, 300), max_size=40), st.integers(0, 9))
 def test_every_row_stands_whole_in_one_block(lengths, behind):
-    """In order, where `places` says; blocks are as wide as the longest row, rounded up."""
+    """In order, where `slots` says; blocks are as wide as the longest row, rounded up."""
     ends = ends_of(lengths)
     blocks = arrange(ends, int(ends[-1]) + behind)
-    tokens, rows = blocks.stand
+    tokens, rows = blocks.block_tokens
     count, width = int(ends[-1]), tokens.shape[1]
     assert width == max(1, -(-max(lengths, default=1) // STEP)) * STEP
-    assert blocks.places.shape == (count + behind,)
-    assert (blocks.places[count:] == 0).all()
-    np.testing.assert_array_equal(tokens.flat[blocks.places[:count]], np.arange(count))
+    assert blocks.slots.shape == (count + behind,)
+    assert (blocks.slots[count:] == 0).all()
+    np.testing.assert_array_equal(tokens.flat[blocks.slots[:count]], np.arange(count))
     assert (rows >= 0).sum() == count
     for row, (begin, end) in enumerate(itertools.pairwise(ends)):
-        places = blocks.places[begin:end]
-        np.testing.assert_array_equal(places, places[0] + np.arange(end - begin))
-        assert places[0] // width == places[-1] // width
-        assert (rows.flat[places] == row).all()
+        slots = blocks.slots[begin:end]
+        np.testing.assert_array_equal(slots, slots[0] + np.arange(end - begin))
+        assert slots[0] // width == slots[-1] // width
+        assert (rows.flat[slots] == row).all()
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40))
 def test_blocks_are_few(lengths):
     """No two of them would fit into one, so all but one are more than half full on average."""
-    _, rows = arrange(ends_of(lengths), sum(lengths)).stand
+    _, rows = arrange(ends_of(lengths), sum(lengths)).block_tokens
     full, width = (rows >= 0).sum(1), rows.shape[1]
     assert all(a + b > width for i, a in enumerate(full) for b in full[i + 1 :])
 
 
 def test_short_rows_share_the_long_ones_block():
-    _, rows = arrange(ends_of([4, 8, 20, 30]), 62).stand
+    _, rows = arrange(ends_of([4, 8, 20, 30]), 62).block_tokens
     assert rows.shape == (2, 32)
     assert [{row for row in block if row >= 0} for block in rows.tolist()] == [{3}, {0, 1, 2}]
 
@@ -62,7 +62,7 @@ def test_a_token_sees_what_it_sees_with_a_mask_over_all(window, causal):
     positions = torch.cat([torch.arange(length) for length in lengths] + [torch.zeros(2)]).long()
     heads = torch.randn(3, 1, 2, count + 2, 8, generator=torch.Generator().manual_seed(0))
     blocks = arrange(ends, count + 2)
-    told = map(torch.from_numpy, (blocks.places, blocks.stand))
+    told = map(torch.from_numpy, (blocks.slots, blocks.block_tokens))
     how = {"scale": 0.3, "window": window, "causal": causal}
     found = in_blocks(torch.float32)(*told, positions).attend(*heads, **how)
     whole = masks(torch.float32)(torch.cat([rows, torch.full((2,), -1)]), positions)

@@ -26,16 +26,16 @@ STEP = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """R tokens of rows end to end, and where they stand in N blocks of W places.
+    """R tokens of rows end to end, and where they stand in N blocks of W slots.
 
     Attributes:
-        places: INT64 `[R]`, where each token stands, of N * W; behind the last row the first place.
-        stand: INT64 `[2, N, W]`: which token stands there, the first one where none does, and whose
-            it is, `NO_ROW` where there is none.
+        slots: INT64 `[R]`, where each token stands, of N * W; behind the last row the first slot.
+        block_tokens: INT64 `[2, N, W]`: which token stands there, the first one where none does,
+            and whose it is, `NO_ROW` where there is none.
     """
 
-    places: Array
-    stand: Array
+    slots: Array
+    block_tokens: Array
 
 
 def arrange(ends: Array, size: int, width: int = 0) -> Blocks:
@@ -58,12 +58,12 @@ def arrange(ends: Array, size: int, width: int = 0) -> Blocks:
         starts[row] = (block + 1) * width - free[block]
         free[block] -= length
     count = int(ends[-1])
-    places = np.zeros(size, np.int64)
-    places[:count] = np.repeat(starts - ends[:-1], lengths) + np.arange(count)
-    stand = np.zeros((2, max(1, len(free)) * width), np.int64)
-    stand[1] = NO_ROW
-    stand[:, places[:count]] = np.arange(count), np.repeat(np.arange(len(lengths)), lengths)
-    return Blocks(places=places, stand=stand.reshape(2, -1, width))
+    slots = np.zeros(size, np.int64)
+    slots[:count] = np.repeat(starts - ends[:-1], lengths) + np.arange(count)
+    block_tokens = np.zeros((2, max(1, len(free)) * width), np.int64)
+    block_tokens[1] = NO_ROW
+    block_tokens[:, slots[:count]] = np.arange(count), np.repeat(np.arange(len(lengths)), lengths)
+    return Blocks(slots=slots, block_tokens=block_tokens.reshape(2, -1, width))
 
 
 def width_for(length: int) -> int:
@@ -73,19 +73,19 @@ def width_for(length: int) -> int:
 
 def in_blocks(dtype: torch.dtype) -> Callable[..., RowAttention]:
     """Return what keeps rows apart so, of `Blocks` and of positions, in layers of this type."""
-    return lambda places, stand, positions: _InBlocks(places, stand, positions, dtype)
+    return lambda slots, block_tokens, positions: _InBlocks(slots, block_tokens, positions, dtype)
 
 
 class _InBlocks:
     def __init__(
         self,
-        places: torch.Tensor,
-        stand: torch.Tensor,
+        slots: torch.Tensor,
+        block_tokens: torch.Tensor,
         positions: torch.Tensor,
         dtype: torch.dtype,
     ) -> None:
-        tokens, rows = stand[0], stand[1]
-        self._shape, self._tokens, self._places = tokens.shape, tokens.reshape(-1), places
+        tokens, rows = block_tokens[0], block_tokens[1]
+        self._shape, self._tokens, self._slots = tokens.shape, tokens.reshape(-1), slots
         standing = positions.index_select(0, self._tokens).reshape(self._shape)
         self._masks = Masks(rows, standing, dtype)
 
@@ -93,7 +93,7 @@ class _InBlocks:
         """See `RowAttention`."""
         number, width = heads[0].shape[1], heads[0].shape[3]
         found = self._masks.attend(*map(self._blocks, heads), **how)
-        rows = found.transpose(1, 2).reshape(-1, number * width).index_select(0, self._places)
+        rows = found.transpose(1, 2).reshape(-1, number * width).index_select(0, self._slots)
         return rows.reshape(1, -1, number, width).transpose(1, 2)
 
     def _blocks(self, heads: torch.Tensor) -> torch.Tensor:

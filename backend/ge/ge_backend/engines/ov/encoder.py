@@ -263,21 +263,23 @@ class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         super().__init__()
         self._layers = layers
 
-    def forward(self, tokens: torch.Tensor, stand: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, block_tokens: torch.Tensor) -> torch.Tensor:
         """Return FP32 `[R, W]`; see `_inputs`."""
-        hidden: torch.Tensor = self._layers(tokens[0], tokens[1], tokens[2], tokens[3], stand)
+        hidden: torch.Tensor = self._layers(
+            tokens[0], tokens[1], tokens[2], tokens[3], block_tokens
+        )
         return hidden
 
 
 def _inputs(tokens: Tokens, width: int = 0) -> tuple[Array, Array]:
-    """Return INT64 `[4, R]`: tokens, positions, types and places; and `Blocks.stand`.
+    """Return INT64 `[4, R]`: tokens, positions, types and slots; and `Blocks.block_tokens`.
 
     `width` is as of `arrange`.
     """
     given = tokens.inputs.copy()
     blocks = arrange(tokens.ends, given.shape[1], width)
-    given[3] = blocks.places
-    return given, blocks.stand
+    given[3] = blocks.slots
+    return given, blocks.block_tokens
 
 
 def _chunks(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_tokens) -> RowChunks:
