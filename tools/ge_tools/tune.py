@@ -214,7 +214,7 @@ def _why(model: ShapedModel) -> str:
     layout = model.layout
     if layout.concatenated:
         return "its requests are concatenated"
-    if not layout.matched:
+    if not layout.equal_axes:
         return "every size of its inputs is fixed by the file or by config.pbtxt"
     any_shape = not (model.session.static_shapes or model.session.bucketed)
     if any_shape and model.config.max_batch_size <= 1:

@@ -160,7 +160,7 @@ def tensor_bytes(layout: Layout, bucket: Bucket) -> int | None:
 
     None if some dimension is not padded, so that it differs between runs, or for BYTES tensors.
     """
-    sizes = bucket[1:] + (-1,) * len(layout.matched)
+    sizes = bucket[1:] + (-1,) * len(layout.equal_axes)
     batch = bucket[:1] if layout.batched else ()
     total = 0
     items: tuple[TensorLayout, ...] = (*layout.inputs, *layout.outputs)

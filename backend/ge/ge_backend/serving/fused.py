@@ -187,7 +187,7 @@ def _with_room(
 
 def _buffer_bytes(pipeline: Pipeline, retention: StepRetention) -> list[int]:
     """Return the bytes of each output that stays, in the largest bucket, where they are known."""
-    sizes = pipeline.costs.limits + (0,) * len(pipeline.layout.matched)
+    sizes = pipeline.costs.limits + (0,) * len(pipeline.layout.equal_axes)
     each = [
         pipeline.costs.steps[-1] * math.prod(output.row_shape(sizes)) * output.dtype.itemsize
         for output in pipeline.layout.outputs

@@ -144,7 +144,7 @@ def _in_precision(
 def _only_equal(model: ShapedModel) -> bool:
     """Whether lengths differ and nothing in config.pbtxt says that rows may be padded."""
     config, layout = model.config, model.layout
-    free = config.max_batch_size > 1 and layout.matched and not layout.axes
+    free = config.max_batch_size > 1 and layout.equal_axes and not layout.axes
     silent = not (config.sequence or any(tensor.ragged for tensor in config.inputs))
     return bool(free and silent)
 

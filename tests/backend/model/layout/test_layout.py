@@ -47,7 +47,7 @@ def test_an_encoder_is_padded_along_its_length():
     layout = build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False)
     assert layout.batched
     assert layout.axes == ("length",)
-    assert layout.matched == ()
+    assert layout.equal_axes == ()
     assert layout.limits == {"length": 512}
     assert not layout.concatenated
     inputs, outputs = by_name(layout.inputs), by_name(layout.outputs)
@@ -136,7 +136,7 @@ def test_without_ragged_inputs_free_axes_must_match():
     config = config_of(inputs=[tensor("a"), tensor("b"), tensor("token_type_ids", optional=True)])
     layout = build_layout(config, signature, static_shapes=False)
     assert layout.axes == ()
-    assert layout.matched == ("n", "n", "m")
+    assert layout.equal_axes == ("n", "n", "m")
     axes = [item.axes for item in layout.inputs]
     assert axes == [(0,), (1,), (0,), (2,)]
     assert layout.outputs[0].axes == (0,)
@@ -204,7 +204,7 @@ def test_a_size_that_the_configuration_alone_fixes_is_the_only_one(static_shapes
     layout = build_layout(config, OPEN, static_shapes=static_shapes)
     assert (layout.axes, layout.sizes) == (("time", "features"), {"features": 80})
     layout = build_layout(config_of(inputs=[tensor("x", (9, 80))]), OPEN, static_shapes=False)
-    assert (layout.matched, layout.sizes) == (("time", "features"), {"time": 9, "features": 80})
+    assert (layout.equal_axes, layout.sizes) == (("time", "features"), {"time": 9, "features": 80})
     assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=static_shapes).sizes == {}
 
 
@@ -226,8 +226,8 @@ def test_a_size_counts_where_no_other_input_can_bring_another(first, second, siz
     assert (layout.axes, layout.sizes) == (("n",), sizes)
 
 
-def test_padded_axes_come_before_matched_ones():
-    """An axis that only an unpadded input has is matched beside a padded one."""
+def test_padded_axes_come_before_equal_ones():
+    """An axis that only an unpadded input has is an equal one beside a padded one."""
     signature = graph(
         [
             spec("fixed", (-1, -1), ("batch", "k")),
@@ -238,7 +238,7 @@ def test_padded_axes_come_before_matched_ones():
     config = config_of(inputs=[tensor("fixed"), ragged("x", [-1, 3])])
     layout = build_layout(config, signature, static_shapes=False)
     assert layout.axes == ("length",)
-    assert layout.matched == ("k",)
+    assert layout.equal_axes == ("k",)
     assert [item.axes for item in layout.inputs] == [(1,), (0, -1)]
     assert layout.outputs[0].axes == (1, 0)
     assert layout.outputs[0].row_shape((5, 2)) == (2, 5)
@@ -249,7 +249,7 @@ def test_an_axis_name_of_a_padded_axis_is_padded_in_other_inputs_too():
     mask = tensor("attention_mask", dtype="TYPE_INT64")
     layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER, static_shapes=False)
     assert by_name(layout.inputs)["attention_mask"].axes == (0,)
-    assert layout.matched == ()
+    assert layout.equal_axes == ()
 
 
 def test_unnamed_free_dimensions_are_axes_of_their_own():
@@ -269,7 +269,7 @@ def test_an_output_of_unknown_length_switches_padding_off(caplog):
     """Its padding could not be cut off, so requests of different lengths run apart."""
     layout = build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=False)
     assert layout.axes == ()
-    assert layout.matched == ("length",)
+    assert layout.equal_axes == ("length",)
     assert layout.outputs[0].axes == (-1,)
     assert layout.outputs[0].row_shape((5,)) == (-1,)
     assert "axes.y" in caplog.text
@@ -375,7 +375,7 @@ def stepped(states, x):
 def test_a_state_that_grows_switches_padding_off(caplog):
     """What it grew by in a batch with longer requests would be padding, which nobody cuts off."""
     layout = build_layout(stepped([LAST, PAST], ragged("x")), STEPPED, static_shapes=False)
-    assert (layout.axes, layout.matched) == ((), ("length",))
+    assert (layout.axes, layout.equal_axes) == ((), ("length",))
     assert "state 'past' has dims with -1" in caplog.text
 
 
@@ -410,7 +410,7 @@ def test_a_model_without_a_batch_dimension_keeps_all_its_dimensions():
     config = config_of(inputs=[tensor("x", [-1, 3])], max_batch_size=0)
     layout = build_layout(config, signature, static_shapes=False)
     assert not layout.batched
-    assert layout.matched == ("n",)
+    assert layout.equal_axes == ("n",)
     assert layout.inputs[0].dims == (-1, 3)
     assert layout.outputs[0].axes == (0,)
 
@@ -508,7 +508,7 @@ def test_concatenated_inputs_are_written_for_the_whole_batch():
     layout = build_layout(config, signature, static_shapes=False)
     assert layout.concatenated
     assert layout.axes == ()
-    assert layout.matched == ("var_0",)
+    assert layout.equal_axes == ("var_0",)
     inputs, outputs = by_name(layout.inputs), by_name(layout.outputs)
     assert (inputs["x"].source, inputs["x"].made) == ("x", "")
     assert (inputs["x"].dims, inputs["x"].axes) == ((-1, 2), (-1, -1))

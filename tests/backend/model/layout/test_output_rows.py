@@ -10,7 +10,7 @@ from ge_backend.model.layout.output_rows import check_output_rows, lacks_rows
 from ge_backend.tensors import DATA_TYPES
 
 OUTPUT = OutputLayout(name="y", dtype=DATA_TYPES["FP32"], dims=(-1,), axes=(-1,), names=("",))
-LAYOUT = Layout(batched=True, axes=(), matched=(), limits={}, inputs=(), outputs=(OUTPUT,))
+LAYOUT = Layout(batched=True, axes=(), equal_axes=(), limits={}, inputs=(), outputs=(OUTPUT,))
 
 
 @pytest.mark.parametrize(

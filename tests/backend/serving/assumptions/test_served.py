@@ -117,7 +117,7 @@ def test_a_mask_over_more_than_is_sent_beside_it_has_to_be_sent(look, total):
     whole, judged = look(joined(total))
     assert marked(whole) == set()
     assert not any(block["optional"] for block in whole["input"])
-    assert (judged.layout.axes, len(judged.layout.matched)) == ((), 3)
+    assert (judged.layout.axes, len(judged.layout.equal_axes)) == ((), 3)
     assert judged.layout.limits == {}
     assert verdicts(judged)["rows"] == HOLDS
 
@@ -192,7 +192,7 @@ def strided():
 def test_an_output_of_another_length_than_its_name_says_is_not_cut(look):
     """So its inputs are not padded; requests of equal lengths are batched."""
     whole, judged = look(strided())
-    assert (judged.layout.axes, judged.layout.matched) == ((), ("sequence",))
+    assert (judged.layout.axes, judged.layout.equal_axes) == ((), ("sequence",))
     assert judged.layout.outputs[0].row_shape((400,)) == (5, -1)
     assert marked(whole) == set()
 

@@ -78,9 +78,9 @@ def test_a_text_of_no_tokens_is_the_clients():
 
 def test_so_is_one_of_an_axis_that_is_not_padded():
     """As where nothing says that padding is harmless."""
-    layout = replace(LAYOUT, axes=(), matched=("length",))
+    layout = replace(LAYOUT, axes=(), equal_axes=("length",))
     tensors = {"ids": np.zeros((1, 0), np.int64)}
-    request = Request(index=0, rows=1, tensors=tensors, sizes=(), matched=(0,))
+    request = Request(index=0, rows=1, tensors=tensors, sizes=(), equal_sizes=(0,))
     error = blamed(
         GraphFailed(GATHER.format(0, 0, -1)), request, layout, rows=request.rows, planned=True
     )
@@ -189,8 +189,8 @@ UNFIT = (
 @pytest.mark.parametrize("text", UNFIT)
 def test_shapes_that_a_graph_does_not_take_are_named_where_others_have_run(text):
     """As a sound that is shorter than a convolution; the engine's words are kept."""
-    layout = replace(LAYOUT, axes=(), matched=("length",))
-    request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
+    layout = replace(LAYOUT, axes=(), equal_axes=("length",))
+    request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), equal_sizes=(3,))
     error = blamed(GraphFailed(text), request, layout, rows=request.rows, planned=True, most_rows=2)
     assert isinstance(error, InvalidRequest)
     assert "does not take 'x' [2, 3], where it has taken other sizes" in str(error)
@@ -198,7 +198,7 @@ def test_shapes_that_a_graph_does_not_take_are_named_where_others_have_run(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "matched", "most_rows"),
+    ("text", "equal_axes", "most_rows"),
     [
         (UNFIT[0], ("length",), 0),
         (UNFIT[0], ("length",), 1),
@@ -207,10 +207,10 @@ def test_shapes_that_a_graph_does_not_take_are_named_where_others_have_run(text)
     ],
     ids=["nothing has run", "fewer rows have run", "no free axis", "other words"],
 )
-def test_a_graph_that_may_be_broken_is_not_the_clients_fault(text, matched, most_rows):
+def test_a_graph_that_may_be_broken_is_not_the_clients_fault(text, equal_axes, most_rows):
     """As one that was exported for one row, which runs with no two of any size."""
-    layout = replace(LAYOUT, axes=(), matched=matched)
-    request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), matched=(3,))
+    layout = replace(LAYOUT, axes=(), equal_axes=equal_axes)
+    request = Request(index=0, rows=2, tensors={"x": np.zeros((2, 3))}, sizes=(), equal_sizes=(3,))
     error = GraphFailed(text)
     assert (
         blamed(error, request, layout, rows=request.rows, planned=True, most_rows=most_rows)
@@ -286,8 +286,8 @@ def test_so_are_those_that_openvino_does_not_take(tmp_path, make, shapes):
     """In the words of the one that is installed, without where in its sources they stand."""
     inputs = {name: np.ones(shape, np.float32) for name, shape in zip("xz", shapes, strict=False)}
     failed = openvino_says(tmp_path, make, **inputs)
-    layout = replace(LAYOUT, axes=(), matched=("length",))
-    request = Request(index=0, rows=2, tensors=inputs, sizes=(), matched=(3,))
+    layout = replace(LAYOUT, axes=(), equal_axes=("length",))
+    request = Request(index=0, rows=2, tensors=inputs, sizes=(), equal_sizes=(3,))
     error = blamed(failed, request, layout, rows=request.rows, planned=True, most_rows=2)
     assert isinstance(error, InvalidRequest), failed
     assert f"does not take 'x' {list(shapes[0])}" in str(error)
@@ -299,7 +299,7 @@ def test_openvino_names_no_index_either(tmp_path):
     """So the inputs' ranges are told, as of torch's."""
     x, z = np.ones((2, 3), np.float32), np.array([[1], [7]])
     failed = openvino_says(tmp_path, lambda ops, x, z: ops.gather_elements(x, z, 1), x=x, z=z)
-    request = Request(index=0, rows=2, tensors={"x": x, "z": z}, sizes=(), matched=(3,))
+    request = Request(index=0, rows=2, tensors={"x": x, "z": z}, sizes=(), equal_sizes=(3,))
     error = blamed(failed, request, LAYOUT, rows=request.rows, planned=True, most_rows=2)
     assert isinstance(error, InvalidRequest)
     assert "z from 1 to 7" in str(error)

@@ -81,8 +81,8 @@ def test_empty_tensors_count_zero():
     assert written("BATCH_ITEM_SHAPE", sources).tolist() == [[0], [3]]
 
 
-def request(index, *, rows=1, matched=()):
-    return Request(index=index, rows=rows, tensors={}, sizes=(), matched=matched)
+def request(index, *, rows=1, equal_sizes=()):
+    return Request(index=index, rows=rows, tensors={}, sizes=(), equal_sizes=equal_sizes)
 
 
 def test_a_batch_is_one_run_in_the_order_of_arrival():
@@ -99,7 +99,9 @@ def test_a_batch_is_one_run_in_the_order_of_arrival():
 
 def test_requests_that_cannot_be_joined_run_apart():
     """Different sizes of other inputs, or no batch dimension to join along."""
-    apart = one_run([request(0, matched=(1,)), request(1, matched=(2,))], COSTS, batched=True)
+    apart = one_run(
+        [request(0, equal_sizes=(1,)), request(1, equal_sizes=(2,))], COSTS, batched=True
+    )
     assert len(apart.sub_batches) == 2
     assert len(one_run([request(0), request(1)], COSTS, batched=False).sub_batches) == 2
 
@@ -152,7 +154,7 @@ def plain(name, dims, **more):
 IDENTITY = Layout(
     batched=True,
     axes=(),
-    matched=("k",),
+    equal_axes=("k",),
     limits={},
     inputs=(
         InputLayout(**plain("x", (-1, -1)), fill=0.0, made="", source="x"),

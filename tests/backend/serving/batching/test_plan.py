@@ -28,7 +28,7 @@ WIDE_TABLES = st.dictionaries(
 )
 
 
-def requests_of(shapes, matched=None):
+def requests_of(shapes, equal_sizes=None):
     """Requests of (rows, sizes); the planner looks at nothing else."""
     return [
         Request(
@@ -36,7 +36,7 @@ def requests_of(shapes, matched=None):
             rows=rows,
             tensors={},
             sizes=sizes,
-            matched=() if matched is None else matched[i],
+            equal_sizes=() if equal_sizes is None else equal_sizes[i],
         )
         for i, (rows, sizes) in enumerate(shapes)
     ]
@@ -217,7 +217,7 @@ def test_lanes_change_nothing_where_runs_are_short_beside_the_whole(table, drawn
 
 def test_requests_of_different_keys_never_run_together():
     """Axes that are not padded must be equal within a run, even where that costs more."""
-    requests = requests_of([(1, (8,))] * 4, matched=[(1,), (2,), (1,), (2,)])
+    requests = requests_of([(1, (8,))] * 4, equal_sizes=[(1,), (2,), (1,), (2,)])
     batch = plan(requests, StaticCosts({(1, 8): 10.0, (4, 8): 10.0}), ONE_AXIS)
     runs = sorted(tuple(span.request for span in s.spans) for s in batch.sub_batches)
     assert runs == [(0, 2), (1, 3)]

@@ -25,11 +25,11 @@ def item(name, dims=(-1,), axes=(0,), names=("length",), made="", dtype="INT64",
     )
 
 
-def layout_of(*inputs, axes=("length",), matched=(), batched=True, **more):
+def layout_of(*inputs, axes=("length",), equal_axes=(), batched=True, **more):
     return Layout(
         batched=batched,
         axes=axes,
-        matched=matched,
+        equal_axes=equal_axes,
         limits={},
         inputs=inputs,
         outputs=(),
@@ -45,7 +45,7 @@ ENCODER = layout_of(item("ids"), item("mask", made="mask"))
 WIDE = layout_of(
     item("x", (-1, 3, -1), (0, -1, 1), ("length", "x.2", "k"), dtype="FP32"),
     item("ids"),
-    matched=("k",),
+    equal_axes=("k",),
 )
 
 
@@ -53,7 +53,7 @@ def test_a_request_has_rows_and_a_size_per_padded_axis():
     """Sizes come from whichever inputs were sent."""
     request = check_request(3, {"ids": zeros(2, 7)}, ENCODER, deadline_ns=5)
     assert (request.index, request.rows, request.sizes) == (3, 2, (7,))
-    assert (request.matched, request.omitted, request.deadline_ns) == ((), (), 5)
+    assert (request.equal_sizes, request.omitted, request.deadline_ns) == ((), (), 5)
     assert check_request(0, {"ids": zeros(2, 7), "mask": zeros(2, 7)}, ENCODER).sizes == (7,)
 
 
@@ -84,11 +84,11 @@ def test_the_order_in_which_inputs_were_sent_does_not_matter():
 def test_an_optional_input_of_the_graph_may_be_left_out():
     """Such requests run together, and apart from those that send it."""
     layout = layout_of(
-        item("ids"), item("extra", (-1,), (1,), ("k",), optional=True), matched=("k",)
+        item("ids"), item("extra", (-1,), (1,), ("k",), optional=True), equal_axes=("k",)
     )
     without = check_request(0, {"ids": zeros(1, 4)}, layout)
     assert without.omitted == ("extra",)
-    assert without.matched == (-1,)
+    assert without.equal_sizes == (-1,)
     sent = check_request(0, {"ids": zeros(1, 4), "extra": zeros(1, 6)}, layout)
     assert sent.omitted == ()
     assert sent.key != without.key
@@ -158,7 +158,9 @@ def test_flat_inputs_may_have_any_size():
             id="nothing to make it from",
         ),
         pytest.param(
-            layout_of(item("ids"), item("mask", (-1,), (1,), ("k",), made="mask"), matched=("k",)),
+            layout_of(
+                item("ids"), item("mask", (-1,), (1,), ("k",), made="mask"), equal_axes=("k",)
+            ),
             {"ids": zeros(1, 3)},
             "no input tells the size of axis 'k'",
             id="unpadded axis unknown",

@@ -24,10 +24,10 @@ AXES = ("a", "b")
 
 @st.composite
 def layouts(draw):
-    """A layout of up to three inputs over two padded axes and a matched one; outputs echo them."""
+    """A layout of up to three inputs over two padded axes and one of equal sizes; outputs echo them."""
     inputs, outputs = [], []
     for index in range(draw(st.integers(1, 3))):
-        # Axis 0 and 1 are padded, 2 is matched, -1 is a fixed dimension of size 2.
+        # Axis 0 and 1 are padded, 2 is an equal one, -1 is a fixed dimension of size 2.
         axes = tuple(draw(st.lists(st.sampled_from([0, 1, 2, -1]), max_size=3)))
         if index == 0:
             axes = (*axes, 0, 1, 2)  # somebody has to tell each size
@@ -42,7 +42,7 @@ def layouts(draw):
     return Layout(
         batched=draw(st.booleans()),
         axes=AXES,
-        matched=("m",),
+        equal_axes=("m",),
         limits={},
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -130,16 +130,23 @@ def sent(item, request, layout):
     batch = (request.rows,) if layout.batched else ()
     one = 0x3F80 if item.dtype.name == "BF16" else 1
     value = one if item.made == "mask" else 0
-    return np.full(batch + item.row_shape(request.sizes + request.matched), value, item.dtype.numpy)
+    return np.full(
+        batch + item.row_shape(request.sizes + request.equal_sizes), value, item.dtype.numpy
+    )
 
 
 def same(a, b):
     return a.shape == b.shape and a.dtype == b.dtype and a.tolist() == b.tolist()
 
 
-def layout_of(*outputs, batched=True, matched=()):
+def layout_of(*outputs, batched=True, equal_axes=()):
     return Layout(
-        batched=batched, axes=("length",), matched=matched, limits={}, inputs=(), outputs=outputs
+        batched=batched,
+        axes=("length",),
+        equal_axes=equal_axes,
+        limits={},
+        inputs=(),
+        outputs=outputs,
     )
 
 
@@ -149,8 +156,8 @@ def output(name, dims, axes, dtype="FP32"):
     )
 
 
-def request(length, matched=()):
-    return Request(index=0, rows=1, tensors={}, sizes=(length,), matched=matched)
+def request(length, equal_sizes=()):
+    return Request(index=0, rows=1, tensors={}, sizes=(length,), equal_sizes=equal_sizes)
 
 
 ONE = SubBatch(spans=(RowSpan(0, 0, 1),), bucket=(2, 4), rows=1, cost_ns=1.0)
@@ -161,20 +168,20 @@ def f32(*shape):
 
 
 def test_outputs_are_cut_along_the_axes_that_they_follow():
-    """Rows and padded axes are cut; matched, fixed and unknown ones are left whole."""
+    """Rows and padded axes are cut; equal, fixed and unknown ones are left whole."""
     layout = layout_of(
         output("tokens", (-1, 8), (0, -1)),
         output("transposed", (8, -1), (-1, 0)),
         output("pooled", (8,), (-1,)),
-        output("matched", (-1, -1), (1, 0)),
+        output("equal", (-1, -1), (1, 0)),
         output("unknown", (-1,), (-1,)),
-        matched=("k",),
+        equal_axes=("k",),
     )
     outputs = {
         "tokens": f32(2, 4, 8),
         "transposed": f32(2, 8, 4),
         "pooled": f32(2, 8),
-        "matched": f32(2, 5, 4),
+        "equal": f32(2, 5, 4),
         "unknown": f32(2, 77),
     }
     ((_, cut),) = split(ONE, [request(3, (5,))], layout, outputs)
@@ -182,7 +189,7 @@ def test_outputs_are_cut_along_the_axes_that_they_follow():
         "tokens": (1, 3, 8),
         "transposed": (1, 8, 3),
         "pooled": (1, 8),
-        "matched": (1, 5, 3),
+        "equal": (1, 5, 3),
         "unknown": (1, 77),
     }
 
@@ -270,6 +277,6 @@ def test_one_value_without_dimensions_is_what_was_declared_as_one():
 
 def test_an_axis_that_is_not_padded_may_have_any_size():
     """One symbol for two sizes is common in exported graphs; nothing depends on it here."""
-    layout = layout_of(output("y", (-1,), (1,)), matched=("k",))
+    layout = layout_of(output("y", (-1,), (1,)), equal_axes=("k",))
     ((_, cut),) = split(ONE, [request(3, (5,))], layout, {"y": f32(2, 6)})
     assert cut["y"].shape == (1, 6)

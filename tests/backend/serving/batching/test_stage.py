@@ -36,11 +36,11 @@ def output(name, dims, axes, dtype="FP32", source=""):
     )
 
 
-def layout_of(*inputs, outputs=(), axes=("length",), matched=(), batched=True):
+def layout_of(*inputs, outputs=(), axes=("length",), equal_axes=(), batched=True):
     return Layout(
         batched=batched,
         axes=axes,
-        matched=matched,
+        equal_axes=equal_axes,
         limits={},
         inputs=inputs,
         outputs=tuple(outputs),
@@ -150,7 +150,7 @@ def test_inputs_are_made_for_axes_that_are_not_padded_too():
         item("mask", made="mask"),
         item("lengths", (), (), made="lengths"),
         axes=(),
-        matched=("length",),
+        equal_axes=("length",),
     )
     inputs, _, _ = staged(layout, [{"ids": ids([1, 2, 3])}], [(0, 0, 1)], (2,))
     assert inputs["mask"].tolist() == [[1, 1, 1]] * 2
@@ -218,16 +218,16 @@ def test_outputs_get_a_place_where_their_shape_is_known():
         item("k", (-1,), (1,)),
         outputs=[
             output("tokens", (-1, 4), (0, -1)),
-            output("matched", (-1,), (1,)),
+            output("equal", (-1,), (1,)),
             output("unknown", (-1,), (-1,)),
             output("words", (2,), (-1,), dtype="BYTES"),
             output("scattered", (4,), (-1,), source="ids"),
         ],
-        matched=("k",),
+        equal_axes=("k",),
     )
     tensors = [{"ids": ids([1, 2]), "k": ids([1, 2, 3, 4, 5])}]
     _, order, shapes = staged(layout, tensors, [(0, 0, 1)], (2, 3))
-    assert shapes.outputs == {"tokens": (2, 3, 4), "matched": (2, 5)}
+    assert shapes.outputs == {"tokens": (2, 3, 4), "equal": (2, 5)}
     assert [(ref.name, ref.shape) for ref in order.outputs] == list(shapes.outputs.items())
 
 

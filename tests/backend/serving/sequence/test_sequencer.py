@@ -62,7 +62,7 @@ def test_a_step_is_the_request_with_its_slot():
         rows=1,
         tensors={"x": np.ones(1)},
         sizes=(4,),
-        matched=(5,),
+        equal_sizes=(5,),
         omitted=("y",),
         deadline_ns=6,
         cancelled=lambda: True,

@@ -25,11 +25,11 @@ def item(name, dims=(-1,), axes=(0,), made="", fill=0.0, dtype="INT64"):
     )
 
 
-def layout_of(*inputs, axes=("length",), matched=(), limits=None, **more):
+def layout_of(*inputs, axes=("length",), equal_axes=(), limits=None, **more):
     return Layout(
         batched=more.pop("batched", True),
         axes=axes,
-        matched=matched,
+        equal_axes=equal_axes,
         limits=limits or {},
         inputs=inputs,
         outputs=(),
@@ -111,7 +111,10 @@ def test_a_measurement_looks_like_a_full_batch():
 def test_axes_that_are_not_padded_get_a_modest_size():
     """Their sizes are not known; the graph's own limit is respected."""
     layout = layout_of(
-        item("x", (-1, -1, ONCE), (1, 2, -1)), axes=("length",), matched=("h", "w"), limits={"w": 4}
+        item("x", (-1, -1, ONCE), (1, 2, -1)),
+        axes=("length",),
+        equal_axes=("h", "w"),
+        limits={"w": 4},
     )
     session = FakeSession()
     warm_up(session, layout, [(2, 8)], ONCE)
@@ -121,7 +124,7 @@ def test_axes_that_are_not_padded_get_a_modest_size():
 def test_axes_that_are_not_padded_get_the_only_size_they_have():
     """Where config.pbtxt fixes it, the graph may run in no other."""
     layout = layout_of(
-        item("x", (-1, -1), (1, 2)), axes=("length",), matched=("h", "w"), sizes={"w": 80}
+        item("x", (-1, -1), (1, 2)), axes=("length",), equal_axes=("h", "w"), sizes={"w": 80}
     )
     session = FakeSession()
     warm_up(session, layout, [(2, 8)], ONCE)
@@ -131,7 +134,10 @@ def test_axes_that_are_not_padded_get_the_only_size_they_have():
 def test_axes_that_are_not_padded_get_what_the_graph_takes_at_least():
     """A modest size may be too little."""
     layout = layout_of(
-        item("x", (-1, -1), (1, 2)), axes=("length",), matched=("h", "w"), least={"h": 32, "w": 4}
+        item("x", (-1, -1), (1, 2)),
+        axes=("length",),
+        equal_axes=("h", "w"),
+        least={"h": 32, "w": 4},
     )
     session = FakeSession()
     warm_up(session, layout, [(2, 8)], ONCE)

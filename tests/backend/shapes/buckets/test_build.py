@@ -22,7 +22,7 @@ def grid(tmp_path):
         *,
         rows=8,
         axes=("length",),
-        matched=(),
+        equal_axes=(),
         limits=None,
         fixed=None,
         least=None,
@@ -51,7 +51,7 @@ def grid(tmp_path):
         layout = Layout(
             batched=rows > 0,
             axes=axes,
-            matched=matched,
+            equal_axes=equal_axes,
             limits=limits or {},
             inputs=(),
             outputs=(),
@@ -137,7 +137,7 @@ def test_a_file_says_everything(grid):
     [
         ({"buckets__width": "1,2"}, "'buckets.width': this model has buckets.rows, buckets.length"),
         (
-            {"buckets__width": "1,2", "matched": ("width",)},
+            {"buckets__width": "1,2", "equal_axes": ("width",)},
             "buckets.rows, buckets.length; 'width' is not padded: that takes allow_ragged_batch",
         ),
         ({"buckets__length": "0,8"}, "'buckets.length' is '0,8': size 0"),

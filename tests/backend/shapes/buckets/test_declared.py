@@ -8,7 +8,7 @@ from ge_backend.shapes.buckets.declared import declared_grid
 from ge_backend.tensors import DATA_TYPES
 
 
-def layout_of(*inputs, axes=("height", "width"), matched=(), batched=True):
+def layout_of(*inputs, axes=("height", "width"), equal_axes=(), batched=True):
     """Return a layout of inputs (name, dims, indices of free axes)."""
     return Layout(
         batched=batched,
@@ -27,7 +27,7 @@ def layout_of(*inputs, axes=("height", "width"), matched=(), batched=True):
             for name, dims, indices in inputs
         ),
         outputs=(),
-        matched=matched,
+        equal_axes=equal_axes,
     )
 
 
@@ -61,7 +61,7 @@ def test_only_rows_may_vary():
 
 def test_axes_that_are_not_padded_do_not_matter():
     """On an engine that runs any shape only what is ragged has buckets."""
-    layout = layout_of(("image", (3, -1, -1), (-1, 1, 0)), axes=("width",), matched=("height",))
+    layout = layout_of(("image", (3, -1, -1), (-1, 1, 0)), axes=("width",), equal_axes=("height",))
     assert declared_grid([{"image": (4, 3, 99, 16)}], layout).entries == ((4, 16),)
 
 

@@ -28,7 +28,7 @@ from ge_backend.model.layout.validate import (
 from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
 
 __all__ = [
-    "MATCHED_SIZE",
+    "EQUAL_AXIS_SIZE",
     "InputLayout",
     "Layout",
     "OutputLayout",
@@ -41,7 +41,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 # What rows cost is measured with free axes that are not padded at this size: any is a guess.
-MATCHED_SIZE = 16
+EQUAL_AXIS_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class TensorLayout:
     Attributes:
         dims: sizes of one row, the batch dimension left out; -1 is free.
         axes: per dimension of `dims` the index of the free axis that it is, or -1. The padded axes
-            of the layout come first, then its matched ones.
+            of the layout come first, then its equal ones.
         names: per dimension its axis name.
         source: the input whose tensors it is made from or takes the shapes of, where it is written
             or scattered for a whole batch at once: itself for inputs that are concatenated flat;
@@ -73,7 +73,7 @@ class TensorLayout:
         return batch + self.row_shape(sizes) if self.common is None else self.common
 
     def row_shape(self, sizes: Shape) -> Shape:
-        """Return one row's shape by the padded and the matched axes; -1 where the graph knows."""
+        """Return one row's shape by the padded and the equal axes; -1 where the graph knows."""
         return tuple(
             [
                 sizes[axis] if axis >= 0 else dim
@@ -134,7 +134,7 @@ class RequestShape:
 
     rows: int
     sizes: Shape
-    matched: Shape
+    equal_sizes: Shape
     omitted: tuple[str, ...]
     common: tuple[InputLayout, ...]
 
@@ -146,17 +146,17 @@ class Layout:
     Attributes:
         batched: tensors begin with a batch dimension (`max_batch_size` > 0).
         axes: names of the padded axes. A request has one size for each.
-        matched: names of the free axes that are not padded: only rows of equal sizes run together.
-            Each input that clients must send has its own, even under one name, unless names are
-            known to be true: graphs exist that reuse a symbol for dimensions that differ.
+        equal_axes: names of the free axes that are not padded: only rows of equal sizes run
+            together. Each input that clients must send has its own, even under one name, unless
+            names are known to be true: graphs exist that reuse a symbol for dimensions that differ.
         limits: the largest size that the graph itself allows, by axis name.
         least: the smallest, where that is above 1; shorter rows of a padded axis are padded to it.
         least_rows: the fewest rows that a run may have; fewer are filled up.
         most_rows: the most that it may have by what the file says; 0 where it says nothing.
-        modest: sizes at which matched axes were found to run beside each other, by name; empty
+        typical_sizes: at which equal axes were found to run beside each other, by name; empty
             where equal ones do.
-        matched_size: what matched axes without a size of their own are measured at; 0 where none is
-            known that runs.
+        equal_axis_size: what equal axes without a size of their own are measured at; 0 where
+            none is known that runs.
         concatenated: ragged inputs are concatenated flat, so a batch is one run, never cut.
         alone: the rows of a request belong together, so each request is a run of its own.
         states: what sequences carry from step to step; not among the inputs and outputs.
@@ -170,7 +170,7 @@ class Layout:
     limits: Mapping[str, int]
     inputs: tuple[InputLayout, ...]
     outputs: tuple[OutputLayout, ...]
-    matched: tuple[str, ...] = ()
+    equal_axes: tuple[str, ...] = ()
     concatenated: bool = False
     alone: bool = False
     states: tuple[State, ...] = ()
@@ -178,8 +178,8 @@ class Layout:
     least: Mapping[str, int] = field(default_factory=dict)
     least_rows: int = 1
     most_rows: int = 0
-    modest: Mapping[str, int] = field(default_factory=dict)
-    matched_size: int = MATCHED_SIZE
+    typical_sizes: Mapping[str, int] = field(default_factory=dict)
+    equal_axis_size: int = EQUAL_AXIS_SIZE
     checked: dict[tuple[object, ...], RequestShape] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
@@ -231,21 +231,21 @@ def build_layout(
     padded = tuple(name for name in marked if name not in unpadded)
     if padded and not _can_be_padded(config, inputs, outputs, static_shapes=static_shapes):
         padded = ()
-    matched = _matched_axes(inputs, padded, proven=proven)
+    equal_axes = _equal_axes(inputs, padded, proven=proven)
     return Layout(
         batched=config.max_batch_size > 0,
         axes=padded,
-        matched=tuple(name for _, name in matched),
+        equal_axes=tuple(name for _, name in equal_axes),
         limits=signature.axis_limits,
         inputs=tuple(
             replace(
                 i,
-                axes=_indices(i, padded, matched),
-                counted=_counted(config, i, padded, [name for _, name in matched]),
+                axes=_indices(i, padded, equal_axes),
+                counted=_counted(config, i, padded, [name for _, name in equal_axes]),
             )
             for i in inputs
         ),
-        outputs=tuple(replace(o, axes=_output_indices(o, padded, matched)) for o in outputs),
+        outputs=tuple(replace(o, axes=_output_indices(o, padded, equal_axes)) for o in outputs),
         concatenated=config.concatenate,
         states=states,
         sizes=_declared_sizes(config, inputs),
@@ -437,20 +437,20 @@ def _stored(spec: TensorSpec, value: float | None, key: str = "pad") -> float:
 
 
 def _counted(
-    config: ModelConfig, item: InputLayout, padded: Sequence[str], matched: Sequence[str]
+    config: ModelConfig, item: InputLayout, padded: Sequence[str], equal_axes: Sequence[str]
 ) -> int:
     """Return the index of the axis that an input counts; 0 where there is none.
 
     Raises:
         ConfigError: it is not clear which, or there is no such axis.
     """
-    axes = [*padded, *matched]
+    axes = [*padded, *equal_axes]
     if item.made != "lengths" or not axes:
         return 0
     asked, remedy = generator_detail(config, item.name), f"parameter 'generate.{item.name}'"
     if asked and asked not in axes:
         raise ConfigError(f"{remedy} names axis {asked!r}; the axes are {', '.join(axes)}")
-    if not asked and len(set(padded or matched)) > 1:
+    if not asked and len(set(padded or equal_axes)) > 1:
         raise ConfigError(
             f"input {item.name!r} holds lengths, of which of the axes {', '.join(axes)}? say so "
             f"with the {remedy}, such as 'lengths:{axes[0]}'"
@@ -549,23 +549,25 @@ def _uncuttable(
     return next(unknown, "")
 
 
-def _matched_axes(
+def _equal_axes(
     inputs: tuple[InputLayout, ...], padded: tuple[str, ...], *, proven: bool
 ) -> list[tuple[str, str]]:
     """Return (input, axis name) of the free axes that are not padded; made inputs come last."""
-    matched: list[tuple[str, str]] = []
+    equal_axes: list[tuple[str, str]] = []
     for item in sorted(inputs, key=lambda item: bool(item.made)):
-        known = [*padded, *(name for _, name in matched)] if item.made or proven else padded
-        matched += [(item.name, name) for name in _free_axes((item,)) if name not in known]
-    return matched
+        known = [*padded, *(name for _, name in equal_axes)] if item.made or proven else padded
+        equal_axes += [(item.name, name) for name in _free_axes((item,)) if name not in known]
+    return equal_axes
 
 
 def _indices(
-    item: TensorLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
+    item: TensorLayout, padded: tuple[str, ...], equal_axes: list[tuple[str, str]]
 ) -> tuple[int, ...]:
     """Return per dimension the free axis that it is: the item's own, else the first so named."""
-    free = [*padded, *(name for _, name in matched)]
-    own = {name: len(padded) + at for at, (owner, name) in enumerate(matched) if owner == item.name}
+    free = [*padded, *(name for _, name in equal_axes)]
+    own = {
+        name: len(padded) + at for at, (owner, name) in enumerate(equal_axes) if owner == item.name
+    }
     return tuple(
         own.get(name, free.index(name)) if dim < 0 and name in free and not item.source else -1
         for dim, name in zip(item.dims, item.names, strict=True)
@@ -573,8 +575,8 @@ def _indices(
 
 
 def _output_indices(
-    item: OutputLayout, padded: tuple[str, ...], matched: list[tuple[str, str]]
+    item: OutputLayout, padded: tuple[str, ...], equal_axes: list[tuple[str, str]]
 ) -> tuple[int, ...]:
     """As `_indices`; a dimension with lengths of its own follows no input, whatever its name."""
-    found = _indices(item, padded, matched)
+    found = _indices(item, padded, equal_axes)
     return tuple(-1 if told else axis for axis, told in zip(found, item.lengths_from, strict=True))

@@ -198,7 +198,9 @@ def _layout(
     if known.lengths is None or not (known.lengths.sums or known.lengths.scale):
         return layout
     sizes = known.lengths.sizes(1)
-    return replace(layout, modest={name: sizes[name] for name in layout.matched if name in sizes})
+    return replace(
+        layout, typical_sizes={name: sizes[name] for name in layout.equal_axes if name in sizes}
+    )
 
 
 def _masked(item: InputLayout, judged: _Judged) -> InputLayout:

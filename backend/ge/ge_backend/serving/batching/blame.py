@@ -109,7 +109,7 @@ def blamed(
             )
     limit = limit_in(text)
     told = None if planned or limit is None else _size(request, layout, limit)
-    free = bool(layout.matched) or not planned
+    free = bool(layout.equal_axes) or not planned
     ours = not free or rows > most_rows or not about_shapes(error)
     return told or (error if ours else _shapes(request, text))
 
@@ -157,7 +157,7 @@ def _size(request: Request, layout: Layout, limit: int) -> InvalidRequest | None
 
 def _empty(request: Request, layout: Layout) -> InvalidRequest | None:
     """Name the axis of which the graph takes a place, and there is none."""
-    sizes = (*request.sizes, *request.matched)
+    sizes = (*request.sizes, *request.equal_sizes)
     return _axis(sizes, layout, lambda size: size == 0, "at least 1")
 
 
@@ -166,7 +166,7 @@ def _axis(
 ) -> InvalidRequest | None:
     """Name the first axis of a wrong size, of the padded ones and, where given, those behind."""
     for number, (axis, size) in enumerate(
-        zip((*layout.axes, *layout.matched), sizes, strict=False)
+        zip((*layout.axes, *layout.equal_axes), sizes, strict=False)
     ):
         if wrong(size):
             names = [repr(one.name) for one in layout.inputs if number in one.axes and not one.made]

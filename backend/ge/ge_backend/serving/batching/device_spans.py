@@ -39,7 +39,7 @@ def joined(
 ) -> dict[str, DeviceTensor]:
     """Return one request's tensors from its spans, which may have run in several sub-batches."""
     ordered = sorted(spans, key=lambda item: item[0].first)
-    sizes = request.sizes + request.matched
+    sizes = request.sizes + request.equal_sizes
     return {
         output.name: _tensor(
             (request.rows, *output.row_shape(sizes)),

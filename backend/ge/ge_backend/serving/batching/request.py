@@ -36,7 +36,7 @@ class Request:
         tensors: what the client sent, by input name; `[rows, *dims]` where the model is batched.
         on_device: inputs that are on the device already; they are not among the tensors.
         sizes: the real size of each padded axis, in the layout's order.
-        matched: the sizes of the free axes that are not padded, in the layout's order; -1 where
+        equal_sizes: the sizes of the free axes that are not padded, in the layout's order; -1 where
             only an optional input that was not sent has it.
         omitted: optional inputs that were not sent and that the graph runs without.
         deadline_ns: CLOCK_MONOTONIC; 0 is no deadline.
@@ -52,7 +52,7 @@ class Request:
     rows: int
     tensors: Mapping[str, Array]
     sizes: Shape
-    matched: Shape = ()
+    equal_sizes: Shape = ()
     omitted: tuple[str, ...] = ()
     deadline_ns: int = 0
     cancelled: Callable[[], bool] = never
@@ -66,7 +66,7 @@ class Request:
     @property
     def key(self) -> tuple[object, ...]:
         """What requests of one sub-batch have in common: sizes, states, inputs left out, values."""
-        return (self.matched, self.omitted, self.states, self.common)
+        return (self.equal_sizes, self.omitted, self.states, self.common)
 
 
 def check_request(  # noqa: PLR0913 - what the host says of a request
@@ -99,7 +99,7 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         rows=shape.rows,
         tensors=tensors,
         sizes=shape.sizes,
-        matched=shape.matched,
+        equal_sizes=shape.equal_sizes,
         omitted=shape.omitted,
         deadline_ns=deadline_ns,
         cancelled=cancelled,
@@ -114,7 +114,7 @@ def _checked(
 ) -> RequestShape:
     """Return what a request with these tensors is; as `check_request`."""
     rows, first = -1, ""
-    sizes = [-1] * (len(layout.axes) + len(layout.matched))
+    sizes = [-1] * (len(layout.axes) + len(layout.equal_axes))
     told = [""] * len(sizes)
     unsent: list[InputLayout] = []
     common: list[InputLayout] = []
@@ -139,7 +139,7 @@ def _checked(
     return RequestShape(
         rows=rows,
         sizes=tuple(sizes[:padded]),
-        matched=tuple(sizes[padded:]),
+        equal_sizes=tuple(sizes[padded:]),
         omitted=omitted,
         common=tuple(common),
     )
@@ -168,7 +168,7 @@ def _omitted(item: InputLayout, sizes: list[int], layout: Layout) -> bool:
         raise InvalidRequest(f"input {item.name!r} is missing; the model needs it")
     for axis in item.axes:
         if axis >= 0 and sizes[axis] < 0:
-            raise _unknown((*layout.axes, *layout.matched)[axis])
+            raise _unknown((*layout.axes, *layout.equal_axes)[axis])
     return False
 
 
@@ -184,11 +184,11 @@ def _measure(
         if axis >= 0:
             if sizes[axis] not in (-1, size):
                 raise InvalidRequest(
-                    f"axis {(*layout.axes, *layout.matched)[axis]!r} is {size} in input "
+                    f"axis {(*layout.axes, *layout.equal_axes)[axis]!r} is {size} in input "
                     f"{item.name!r} and {sizes[axis]} in another input of the same request, "
                     f"{told[axis]!r}; make them equal"
                 )
-            name = (*layout.axes, *layout.matched)[axis]
+            name = (*layout.axes, *layout.equal_axes)[axis]
             if size > layout.limits.get(name, size):
                 raise InvalidRequest(
                     f"axis {name!r} of {item.name!r} is {size} long; the model takes at most "

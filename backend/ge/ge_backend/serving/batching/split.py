@@ -125,7 +125,7 @@ def _check(output: OutputLayout, array: Array, sub_batch: SubBatch, layout: Layo
             f"the graph returned {array.dtype} for output {output.name!r}; expected "
             f"{output.dtype.name}"
         )
-    row = output.row_shape(sub_batch.bucket[1:] + (-1,) * len(layout.matched))
+    row = output.row_shape(sub_batch.bucket[1:] + (-1,) * len(layout.equal_axes))
     if not layout.batched and (row, array.shape) == ((1,), ()):
         return
     expected = sub_batch.bucket[:1] + row if layout.batched else row

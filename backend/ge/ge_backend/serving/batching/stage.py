@@ -73,7 +73,7 @@ def sub_batch_shapes(
     none is used.
     """
     first = requests[sub_batch.spans[0].request]
-    sizes = sub_batch.bucket[1:] + first.matched
+    sizes = sub_batch.bucket[1:] + first.equal_sizes
     batch = sub_batch.bucket[:1] if layout.batched else ()
     inputs: dict[str, Shape] = {}
     texts: dict[str, bytes] = {}
@@ -317,14 +317,14 @@ def _write(
 def _make(block: Array, item: InputLayout, request: Request) -> None:
     """Write an input that the client left to the backend."""
     if item.made == "mask":
-        real = item.row_shape(request.sizes + request.matched)
+        real = item.row_shape(request.sizes + request.equal_sizes)
         if block.shape[1:] != real:
             block[...] = item.fill
             corner = (slice(None), *[slice(size) for size in real])
             block = block[corner]
         _store(block, np.array(item.real), item)
     elif item.made == "lengths":
-        _store(block, np.array((*request.sizes, *request.matched, 1)[item.counted]), item)
+        _store(block, np.array((*request.sizes, *request.equal_sizes, 1)[item.counted]), item)
     elif item.made == "positions":
         _store(block, np.arange(block.shape[-1]), item)
     else:

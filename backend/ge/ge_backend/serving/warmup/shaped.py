@@ -11,7 +11,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.layout import Layout, build_layout
-from ge_backend.serving.warmup.matched_size import with_matched_size
+from ge_backend.serving.warmup.equal_axis_size import with_equal_axis_size
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.shapes.buckets.build import build_grid
@@ -64,7 +64,7 @@ class ShapedModel:
             config = replace(config, max_batch_size=layout.most_rows)
         grid = _grid(config, layout, session, store)
         if config.warmup and not static and not layout.concatenated:
-            layout = with_matched_size(session, layout, min(grid.entries, key=math.prod))
+            layout = with_equal_axis_size(session, layout, min(grid.entries, key=math.prod))
         return cls(
             config=config,
             session=session,

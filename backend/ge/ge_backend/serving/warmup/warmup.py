@@ -11,7 +11,7 @@ from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import Prepared, PrepareInput
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.model.layout.layout import MATCHED_SIZE, InputLayout, Layout
+from ge_backend.model.layout.layout import EQUAL_AXIS_SIZE, InputLayout, Layout
 from ge_backend.model.layout.output_rows import check_output_rows
 from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.tensors import DataType, Shape
@@ -57,7 +57,7 @@ def warm_up(
         ExecutorLost: the executor died over a bucket, twice.
     """
     costs: dict[Bucket, float] = {}
-    if not layout.matched_size:
+    if not layout.equal_axis_size:
         return costs
     started = time.monotonic()
     ordered = sorted(buckets, key=math.prod, reverse=True)
@@ -94,7 +94,7 @@ def first_cost(session: Session, layout: Layout, bucket: Bucket) -> dict[Bucket,
     Raises:
         ConfigError: an output's first dimension is not the rows.
     """
-    if not layout.matched_size:
+    if not layout.equal_axis_size:
         return {}
     try:
         prepared = run_bucket(session, layout, bucket, 1, alone=False)
@@ -161,16 +161,16 @@ def bucket_shapes(bucket: Bucket, layout: Layout) -> dict[str, Shape]:
 def bucket_inputs(bucket: Bucket, layout: Layout) -> tuple[PrepareInput, ...]:
     """Return what every input of the graph is when a bucket is prepared.
 
-    Free axes that are not padded get their only or a modest size, and so do states whose size
+    Free axes that are not padded get their only or a typical size, and so do states whose size
     varies.
     """
-    sizes = bucket[1:] + tuple(_modest(layout, name) for name in layout.matched)
+    sizes = bucket[1:] + tuple(_typical_size(layout, name) for name in layout.equal_axes)
 
     def prepared(name: str, dtype: DataType, shape: Shape, fill: float) -> PrepareInput:
         return PrepareInput(name=name, dtype=dtype.name, shape=shape, fill=fill)
 
     def of_state(state: State) -> Shape:
-        row = tuple(MATCHED_SIZE if dim < 0 else dim for dim in state.dims)
+        row = tuple(EQUAL_AXIS_SIZE if dim < 0 else dim for dim in state.dims)
         return state.of_rows(bucket[0], row) if layout.batched else row
 
     batch = bucket[:1] if layout.batched else ()
@@ -189,15 +189,15 @@ def guessed_sizes(layout: Layout) -> dict[str, int]:
     Requests have others, as images and sounds do, and with larger ones runs take longer and more
     memory.
     """
-    free = (name for name in layout.matched if name not in layout.sizes)
-    return {name: _modest(layout, name) for name in free if layout.matched_size}
+    free = (name for name in layout.equal_axes if name not in layout.sizes)
+    return {name: _typical_size(layout, name) for name in free if layout.equal_axis_size}
 
 
-def _modest(layout: Layout, name: str) -> int:
+def _typical_size(layout: Layout, name: str) -> int:
     """Return the only size of an axis, one that was found to run, or a guess."""
-    if name in layout.modest:
-        return layout.modest[name]
-    size = min(layout.matched_size, layout.limits.get(name, layout.matched_size))
+    if name in layout.typical_sizes:
+        return layout.typical_sizes[name]
+    size = min(layout.equal_axis_size, layout.limits.get(name, layout.equal_axis_size))
     return layout.sizes.get(name, max(size, layout.least.get(name, 1)))
 
 

@@ -80,7 +80,7 @@ def _check_names(config: ModelConfig, layout: Layout) -> None:
     for name in config.buckets:
         if name not in (ROWS, *layout.axes):
             known = ", ".join(f"buckets.{axis}" for axis in (ROWS, *layout.axes))
-            if name in layout.matched:
+            if name in layout.equal_axes:
                 known += (
                     f"; {name!r} is not padded: that takes allow_ragged_batch at its inputs, and "
                     "outputs that are known to follow it"

@@ -87,7 +87,7 @@ def _bucket(shapes: InputShapes, layout: Layout, explain: Explain) -> Bucket:
             if 0 <= axis < len(sizes):
                 sizes[axis] = size
     for item, shape in given:
-        row = item.row_shape((*sizes, *(-1,) * len(layout.matched)))
+        row = item.row_shape((*sizes, *(-1,) * len(layout.equal_axes)))
         wanted = (rows, *row) if skip else row
         if not agree(wanted, shape):
             raise ConfigError(explain(shapes, item, wanted))

@@ -6,7 +6,7 @@ import pytest
 
 from ge_backend.errors import GraphFailed
 from ge_backend.model.layout.layout import InputLayout, Layout
-from ge_backend.serving.warmup.matched_size import with_matched_size
+from ge_backend.serving.warmup.equal_axis_size import with_equal_axis_size
 from ge_backend.serving.warmup.warmup import first_cost, warm_up
 from ge_backend.tensors import DATA_TYPES
 
@@ -22,7 +22,7 @@ def layout_of(channels=1, **more):
         made="",
     )
     return Layout(
-        batched=True, axes=(), matched=("h", "w"), inputs=(image,), outputs=(), limits={}, **more
+        batched=True, axes=(), equal_axes=("h", "w"), inputs=(image,), outputs=(), limits={}, **more
     )
 
 
@@ -46,14 +46,14 @@ class Convolution:
 )
 def test_the_first_size_that_runs_is_taken(least, size, caplog):
     """Without a word: what is tried and does not run says nothing about the model."""
-    assert with_matched_size(Convolution(least), layout_of(), (1,)).matched_size == size
+    assert with_equal_axis_size(Convolution(least), layout_of(), (1,)).equal_axis_size == size
     assert caplog.text == ""
 
 
 def test_where_none_runs_it_is_said_once_and_nothing_is_measured(caplog):
     """Costs follow what requests take."""
     session = Convolution(5000)
-    layout = with_matched_size(session, layout_of(), (1,))
+    layout = with_equal_axis_size(session, layout_of(), (1,))
     tried = len(session.sizes)
     assert first_cost(session, layout, (1,)) == {}
     assert warm_up(session, layout, [(4,), (1,)], 1) == {}
@@ -66,12 +66,12 @@ def test_where_none_runs_it_is_said_once_and_nothing_is_measured(caplog):
 def test_sizes_that_would_fill_memory_are_not_tried():
     """An image of that many channels is never so large."""
     session = Convolution(5000)
-    with_matched_size(session, layout_of(channels=64), (1,))
+    with_equal_axis_size(session, layout_of(channels=64), (1,))
     assert session.sizes == [(16, 16), (64, 64), (256, 256)]
 
 
 def test_nothing_is_tried_where_the_sizes_are_known():
     """As where config.pbtxt fixes them."""
     session, layout = Convolution(1), layout_of(sizes={"h": 8, "w": 8})
-    assert with_matched_size(session, layout, (1,)) is layout
+    assert with_equal_axis_size(session, layout, (1,)) is layout
     assert session.sizes == []
