@@ -29,15 +29,16 @@ class FrontOptions:
     Attributes:
         url: host:port of the server's gRPC.
         metrics: URL of the server's metrics; "" where it has none.
-        repositories: where chat templates are looked for.
-        tokenizers: folders that have those of models, by name; they go before.
+        repositories: where folders of models are looked for that do not say what is in them: those
+            of Triton's vLLM backend, and the tokenizers of embeddings and rankings.
+        tokenizers: folders with chat templates of models, by name; they go before.
         host: the address to listen on.
         port: 0 takes a free one.
         keys: a client has to send one of these; none: everybody may ask.
         max_body_bytes: of a request.
         max_prompt_bytes: of a text, a chat's after its template.
         exit_timeout_s: how long answers may still take at the end.
-        read_tokenizer: reads the tokenizers of models in `repositories`.
+        read_tokenizer: reads the tokenizers in these folders.
     """
 
     url: str

@@ -47,7 +47,8 @@ def register(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="the server's folder of models, for chat templates; may be repeated",
+        help="the server's folder of models, for tokens of embeddings and rankings, and for models "
+        "of Triton's vLLM backend; may be repeated",
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="0.0.0.0 for all interfaces; default: %(default)s"
@@ -102,7 +103,8 @@ def add_front_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODEL=DIR",
-        help="a folder with a model's tokenizer and chat template; may be repeated",
+        help="a folder with the chat template of a model that does not say its own, and its "
+        "tokenizer; may be repeated",
     )
     for name, size, what in (
         ("max-body", "8MiB", "of a request to OpenAI's API"),
