@@ -85,6 +85,19 @@ def test_an_executor_stays_while_one_connection_is_left(listener, address, linge
     assert not thread.is_alive()
 
 
+def test_the_last_stub_that_leaves_ends_the_pause_between_two_looks(listener, address, monkeypatch):
+    """A server that stops, and a model that is loaded anew elsewhere, wait for no look."""
+    monkeypatch.setattr(executor_module, "IDLE_S", 600.0)
+    executor, thread = serving(listener, 0.0)
+    stub = dial(address)
+    stub.ask(Inspect(id=stub.next_id()), Report)
+    assert not comes_true(lambda: not thread.is_alive(), 0.3)
+    stub.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    executor.close()
+
+
 def test_a_failing_accept_does_not_end_the_executor(listener, address, monkeypatch, caplog):
     """When descriptors run out one connection is refused, and the next one is served."""
     executor = Executor(NullDevice(), linger_s=600)

@@ -93,6 +93,7 @@ class Executor:
         self._handlers: set[StubHandler] = set()
         self._left_at = 0.0
         self._left = threading.Event()  # the last connection has
+        self._wake: int | None = None  # ends the pause of `serve`; an eventfd(2)
         self._lock = threading.Lock()
 
     def replace_at(self, memory: MemoryLimit, end: Callable[[], None]) -> None:
@@ -116,10 +117,22 @@ class Executor:
         Returns with the listener still open, so that the caller can take a last look at it under
         the lock that guards its address.
         """
+        self._wake = wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self._serve(listener, wake)
+        finally:
+            with self._lock:
+                self._wake = None
+                os.close(wake)
+
+    def _serve(self, listener: socket.socket, wake: int) -> None:
         begun_at = time.monotonic()
+        watched: list[socket.socket | int] = [listener, wake]
         while True:
-            readable, _, _ = select.select([listener], [], [], self._pause_s())
-            if readable:
+            readable, _, _ = select.select(watched, [], [], self._pause_s())
+            if wake in readable:
+                os.eventfd_read(wake)
+            if listener in readable:
                 self.accept_from(listener)
             self.services.close_idle()
             self.graph_cache.close_idle()
@@ -176,6 +189,8 @@ class Executor:
             if not self._handlers:
                 self._left_at = time.monotonic()
                 self._left.set()
+                if self._wake is not None:
+                    os.eventfd_write(self._wake, 1)
 
     @property
     def num_connections(self) -> int:
