@@ -16,11 +16,11 @@ from typing import NoReturn
 import pytest
 import tritonclient.grpc as grpcclient
 
+from builders.servers import server_options
 from ge_backend.errors import ServerError
 from ge_tools.tritonserver import (
     Abilities,
     ServerInstallation,
-    ServerOptions,
     TritonServer,
     find_server,
     processes_of,
@@ -70,8 +70,8 @@ class Servers:
         key = repr((repository.resolve(), sorted(fields.items())))
         if key not in self._running:
             log = self._folders.mktemp("log") / "server.log"
-            options = ServerOptions(
-                repositories=(repository,),
+            options = server_options(
+                repository,
                 log_file=log,
                 **{"exit_timeout_s": EXIT_TIMEOUT_S, "client_shm": True, **fields},
             )

@@ -18,8 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from builders.graphs import parameters, write_model
 from builders.null_models import comes_true
+from builders.servers import server_options
 from ge_backend.errors import ServerError
-from ge_tools.tritonserver import ServerOptions, TritonServer, free_ports
+from ge_tools.tritonserver import TritonServer, free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS, LONG_S = 8, 60
@@ -43,7 +44,7 @@ def pair(installation, tmp_path_factory):
     repository = tmp_path_factory.mktemp("models")
     config = CONFIG + parameters(device="null", warmup="off")
     write_model(repository, "echo", config, json.dumps(ECHO).encode(), "model.null")
-    options = [ServerOptions(repositories=(repository,), exit_timeout_s=20) for _ in range(2)]
+    options = [server_options(repository, exit_timeout_s=20) for _ in range(2)]
     servers = [TritonServer(installation, chosen) for chosen in options]
     yield servers
     for server in servers:

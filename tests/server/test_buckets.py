@@ -13,9 +13,10 @@ from tritonclient.utils import InferenceServerException
 from builders.graphs import RAGGED, WIDTH, masked_mean, mean_of, parameters, write_model
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.servers import server_options
 from ge_backend.serving.warmup.store import Store
 from ge_tools.main import main
-from ge_tools.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import TritonServer
 
 MEAN = f"""
 max_batch_size: 8
@@ -108,8 +109,8 @@ def begin(installation, models, cache, tmp_path_factory, server_logs):
     def prepare(name):
         log = tmp_path_factory.mktemp("log") / "server.log"
         server_logs[f"the {name} server"] = log
-        options = ServerOptions(
-            repositories=(models,),
+        options = server_options(
+            models,
             log_file=log,
             environment={"GE_CACHE_DIR": str(cache)},
             arguments=("--exit-on-error=false", "--strict-readiness=false"),

@@ -14,10 +14,11 @@ from tritonclient.utils import InferenceServerException
 from builders.graphs import parameters, write_model
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.servers import server_options
 from fakes.null_device import EXECUTORS
 from fakes.null_faults import GONE
 from ge_backend.executor.process.host_processes import stubs_of
-from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
+from ge_tools.tritonserver import TritonServer, find_server
 from ge_tools.watch.readings import device_lines
 from ge_tools.watch.scrape import scrape
 
@@ -66,8 +67,8 @@ def server(tmp_path_factory, gone):
     models = tmp_path_factory.mktemp("models")
     write_model(models, "spread", CONFIG, null_model(), "model.null")
     write_model(models, "queued", QUEUED, null_model({"*": 500.0}), "model.null")
-    options = ServerOptions(
-        repositories=(models,),
+    options = server_options(
+        models,
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         environment={**EXECUTORS, GONE: str(gone)},
         exit_timeout_s=5,

@@ -14,8 +14,8 @@ from builders.graphs import TABLE, VOCABULARY, WIDTH, graph, masked_mean, parame
 from builders.graphs import scaled as scaled_by
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.servers import server_options
 from ge_tools.tritonserver.installation import find_server
-from ge_tools.tritonserver.options import ServerOptions
 from ge_tools.tritonserver.server import TritonServer
 
 torch = pytest.importorskip("torch")
@@ -119,9 +119,7 @@ def server(tmp_path_factory):
         )
         write_model(models, f"rows_{engine}", SCALED_IO + parameters(engine=engine), scaled_by())
         write_model(models, f"whole_{engine}", parameters(engine=engine), scaled_by())
-    options = ServerOptions(
-        repositories=(models,), log_file=tmp_path_factory.mktemp("log") / "server.log"
-    )
+    options = server_options(models, log_file=tmp_path_factory.mktemp("log") / "server.log")
     with TritonServer(find_server(), options) as started:
         yield started
 

@@ -27,8 +27,9 @@ from builders.graphs import (
 )
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.servers import server_options
 from builders.standstill import standing_still
-from ge_tools.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import TritonServer
 
 NOTHING = contextlib.nullcontext()
 BATCHED = "max_batch_size: 8\n"
@@ -174,8 +175,8 @@ def write_ensemble(models, name, text):
 
 @pytest.fixture(scope="module")
 def server(models, installation, tmp_path_factory):
-    options = ServerOptions(
-        repositories=(models,),
+    options = server_options(
+        models,
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         arguments=("--exit-on-error=false", "--strict-readiness=false"),
     )

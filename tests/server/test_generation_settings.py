@@ -9,10 +9,11 @@ from tritonclient.utils import InferenceServerException
 
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.servers import server_options
 from builders.standstill import standing_still
 from builders.text_stream import GREEDY, TextStream
 from builders.writer import PROMPTS, make_writer
-from ge_tools.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import TritonServer
 
 ONE = {"max_num_seqs": "1"}
 MODELS = {
@@ -165,8 +166,7 @@ def test_unloading_lets_texts_end(server, client, writer):
 def test_a_server_that_stops_lets_texts_end(installation, writer, tmp_path):
     """As long as its exit timeout lasts: each text is whole, those that still waited too."""
     shutil.copytree(writer.folder.parent, tmp_path / "models" / "urgent")
-    models = (tmp_path / "models",)
-    options = ServerOptions(repositories=models, log_file=tmp_path / "log", exit_timeout_s=20)
+    options = server_options(tmp_path / "models", log_file=tmp_path / "log", exit_timeout_s=20)
     with (
         TritonServer(installation, options) as server,
         grpcclient.InferenceServerClient(server.grpc) as host,

@@ -30,8 +30,9 @@ from builders.graphs import (
 )
 from builders.null_models import comes_true
 from builders.sequences import Steps, tensor
+from builders.servers import server_options
 from builders.standstill import standing_still
-from ge_tools.tritonserver import ServerOptions, TritonServer
+from ge_tools.tritonserver import TritonServer
 
 VALUE = """
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -193,8 +194,8 @@ def summing(step_ms=0):
 
 @pytest.fixture(scope="module")
 def server(models, installation, tmp_path_factory):
-    options = ServerOptions(
-        repositories=(models,),
+    options = server_options(
+        models,
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         arguments=("--exit-on-error=false", "--strict-readiness=false"),
         exit_timeout_s=5,  # this server may wait in vain after sequences were cancelled

@@ -30,10 +30,10 @@ from builders.graphs import (
 )
 from builders.metrics import metric
 from builders.null_models import comes_true
+from builders.servers import server_options
 from builders.standstill import standing_still
 from ge_backend.tensors import DATA_TYPES
 from ge_tools.tritonserver.installation import find_server
-from ge_tools.tritonserver.options import ServerOptions
 from ge_tools.tritonserver.server import TritonServer
 
 NOTHING = contextlib.nullcontext()
@@ -81,8 +81,8 @@ def server(tmp_path_factory):
     write_model(models, "broken_dtype", MEAN.replace("TYPE_INT64", "TYPE_INT32"), masked_mean())
     write_model(models, "broken_file", MEAN, b"not a model")
     write_model(models, "broken_missing", MEAN)
-    options = ServerOptions(
-        repositories=(models,),
+    options = server_options(
+        models,
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         arguments=("--exit-on-error=false", "--strict-readiness=false"),
     )
@@ -353,7 +353,7 @@ def test_killed_executor_is_replaced_under_load(client, server):
 def test_server_stop_leaves_nothing(tmp_path):
     """After a stop there is no process, socket or shared-memory file of the server."""
     write_model(tmp_path, "mean", MEAN + parameters(executor="process"), masked_mean())
-    with TritonServer(find_server(), ServerOptions(repositories=(tmp_path,))) as server:
+    with TritonServer(find_server(), server_options(tmp_path)) as server:
         with grpcclient.InferenceServerClient(server.grpc) as client:
             client.infer("mean", tensors(ids=np.zeros((1, 3), np.int64)))
         family = psutil.Process(server.pid).children(recursive=True) + executors(server)

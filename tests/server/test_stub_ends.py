@@ -9,8 +9,8 @@ import pytest
 import tritonclient.grpc as grpcclient
 
 from builders.ends import Ends
+from builders.servers import server_options
 from ge_backend.executor.process.host_processes import stubs_of
-from ge_tools.tritonserver.options import ServerOptions
 from ge_tools.tritonserver.server import TritonServer
 
 # A graph, sequences with two instances, an ensemble in one, and text.
@@ -36,8 +36,8 @@ def test_the_kernels_word_is_read():
 
 @pytest.fixture(scope="module")
 def server(installation, example_models, tmp_path_factory):
-    options = ServerOptions(
-        repositories=(example_models,),
+    options = server_options(
+        example_models,
         log_file=tmp_path_factory.mktemp("log") / "server.log",
         arguments=("--model-control-mode=explicit", *(f"--load-model={name}" for name in MODELS)),
     )
