@@ -21,7 +21,7 @@ class ServerHttp:
         self.refuses, self.restricts = {}, {}
         self.asked, self.bodies, self.headers = [], [], []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def port(self):

@@ -64,7 +64,7 @@ def test_metrics_come_by_no_proxy(monkeypatch):
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         options = FrontOptions(url="", metrics=f"http://127.0.0.1:{server.server_port}/metrics")
         answer = asyncio.run(Endpoints(options).metrics(None))

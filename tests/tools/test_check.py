@@ -324,7 +324,7 @@ def answering():
                 pass
 
         servers.append(HTTPServer(("127.0.0.1", 0), Answer))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        threading.Thread(target=servers[-1].serve_forever, args=(0.01,), daemon=True).start()
         return f"127.0.0.1:{servers[-1].server_port}"
 
     yield serve

@@ -38,7 +38,7 @@ def server():
 
     with Server(("127.0.0.1", 0), Handler) as found:
         found.seen, found.answer = [], http_answer(ANSWER)
-        threading.Thread(target=found.serve_forever, daemon=True).start()
+        threading.Thread(target=found.serve_forever, args=(0.01,), daemon=True).start()
         yield found
         found.shutdown()
 

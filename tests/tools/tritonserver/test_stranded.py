@@ -22,7 +22,7 @@ class Rig:
         monkeypatch.setattr(module, "stubs_of", lambda server: self.living)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         self.http = HTTPServer(("127.0.0.1", 0), self._handler())
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/metrics"
         self.stranded = Stranded(7, self.url, lambda: {"m", "n"})
 

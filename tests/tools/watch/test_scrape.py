@@ -38,7 +38,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def url():
     with http.server.HTTPServer(("localhost", 0), Page) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://localhost:{server.server_port}/metrics"
         server.shutdown()
