@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from builders.scheduled import HELD, Scheduled, write_held
+from builders.servers import QUICK_END
 from fakes.null_device import EXECUTORS
 from ge_backend.executor.process.host_processes import stubs_of
 from ge_tools import health
@@ -88,8 +90,9 @@ class Served:
     """A `ge-backend serve` process, and what its server has on this machine."""
 
     def __init__(self, *arguments: str, **how: object) -> None:
+        further = () if "--" in arguments else ("--",)
         self.process = subprocess.Popen(
-            [*SERVE, *arguments],
+            [*SERVE, *arguments, *further, QUICK_END],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -97,6 +100,7 @@ class Served:
             **how,
         )
         self.printed = ""
+        self.urls: dict[str, str] = {}
         self.run = Path()
 
     def ready(self) -> dict[str, str]:
@@ -104,7 +108,8 @@ class Served:
         self._read_until("  metrics ")
         self.locate()
         found = re.findall(r"^  (http|grpc|metrics) +(\S+)$", self.printed, re.MULTILINE)
-        return dict(found)
+        self.urls = dict(found)
+        return self.urls
 
     def loading(self) -> None:
         """Wait until a stub has been started, so that the model is being loaded."""
@@ -149,8 +154,8 @@ class Served:
         pytest.fail(f"it ended before it said {text!r}:\n{self.printed}")
 
 
-@pytest.fixture
-def served(installation):
+@contextmanager
+def serving() -> Iterator[Callable[..., Served]]:
     """A function that starts `ge-backend serve`; whatever a failed test leaves is ended."""
     started: list[Served] = []
 
@@ -166,6 +171,23 @@ def served(installation):
             one.process.communicate(timeout=LIMIT_S)
         finally:
             one.process.kill()
+
+
+@pytest.fixture
+def served(installation):
+    """A function that starts `ge-backend serve` for one test."""
+    with serving() as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def explicit(installation, repository) -> Iterator[Served]:
+    """One of which tests load the model as they like."""
+    further = ["--", "--model-control-mode=explicit", "--load-model=*"]
+    with serving() as start:
+        serve = start("--model-repository", repository, *PORTS, *further)
+        serve.ready()
+        yield serve
 
 
 def wait_until(condition, timeout_s: float = LIMIT_S) -> None:
@@ -330,7 +352,7 @@ def test_when_serve_is_killed_the_server_ends(served, repository):
 
 def test_when_its_parent_is_killed_it_ends_in_order(repository, tmp_path):
     """A test run or a notebook that crashes leaves no server behind."""
-    command = [*SERVE, "--model-repository", str(repository), *PORTS]
+    command = [*SERVE, "--model-repository", str(repository), *PORTS, "--", QUICK_END]
     parent = f"import subprocess\nsubprocess.run({command!r})"
     with (tmp_path / "output").open("w+") as output:
         process = subprocess.Popen([sys.executable, "-c", parent], stdout=output, stderr=output)
@@ -425,11 +447,9 @@ def test_clients_do_not_load_models_unless_they_may(served, repository):
     assert doubled(urls["grpc"]) == [2, 4, 6]
 
 
-def test_a_model_that_came_with_its_load_is_well_and_stays(served, repository):
+def test_a_model_that_came_with_its_load_is_well_and_stays(explicit):
     """Its stubs lie in a folder of the host's: they were taken for dead, and the model for ill."""
-    further = ["--", "--model-control-mode=explicit", "--load-model=*"]
-    serve = served("--model-repository", repository, *PORTS, *further)
-    urls = serve.ready()
+    urls = explicit.urls
     tensors = [{"name": name, "data_type": "TYPE_FP32", "dims": [-1]} for name in ("x", "y")]
     config = {"backend": "python", "input": tensors[:1], "output": tensors[1:]}
     config["instance_group"] = [{"name": "mine", "count": 2, "kind": "KIND_CPU"}]
@@ -440,18 +460,16 @@ def test_a_model_that_came_with_its_load_is_well_and_stays(served, repository):
             "double", config=json.dumps(config), files={"file:1/model.py": tripling.encode()}
         )
     assert doubled(urls["grpc"]) == [3, 6, 9]
-    wait_until(lambda: len(stubs_of(serve.server_pid())) == 2)
+    wait_until(lambda: len(stubs_of(explicit.server_pid())) == 2)
     assert main(["health", "--http", urls["http"]]) == 0
     time.sleep(4 * PERIOD_S)
     assert doubled(urls["grpc"]) == [3, 6, 9]
 
 
 @pytest.mark.parametrize("files", [False, True], ids=["configuration", "files"])
-def test_a_model_is_reloaded_as_it_was_loaded(served, repository, files):
+def test_a_model_is_reloaded_as_it_was_loaded(explicit, repository, files):
     """With the configuration, and the files, of its load request: never as another model."""
-    further = ["--", "--model-control-mode=explicit", "--load-model=*"]
-    serve = served("--model-repository", repository, *PORTS, *further)
-    urls = serve.ready()
+    urls = explicit.urls
     tripling = MODEL.format(load_s=0).replace("2 * a", "3 * a")
     other = repository / "double" / "1" / "tripling.py"
     other.write_text(tripling)
@@ -465,9 +483,9 @@ def test_a_model_is_reloaded_as_it_was_loaded(served, repository, files):
     with grpcclient.InferenceServerClient(urls["grpc"]) as client:
         client.load_model("double", config=json.dumps(config), files=brought)
     assert doubled(urls["grpc"]) == [3, 6, 9]
-    wait_until(lambda: len(stubs_of(serve.server_pid())) == 1)
+    wait_until(lambda: len(stubs_of(explicit.server_pid())) == 1)
     time.sleep(2 * PERIOD_S)  # the stub has been seen
-    kill_a_stub(serve)
+    kill_a_stub(explicit)
     wait_until(lambda: main(["health", "--ready", "--http", urls["http"]]) == 0)
     assert doubled(urls["grpc"]) == [3, 6, 9]
 
