@@ -22,8 +22,9 @@ SIGNALS, LENGTH = 12, 20
 
 @pytest.fixture(scope="module")
 def server(triton_server, made_models):
-    """A real server with every model of model_repository/."""
-    return triton_server(made_models)
+    """A real server with this one of the models of model_repository/."""
+    explicit = ("--model-control-mode=explicit", f"--load-model={MODEL}")
+    return triton_server(made_models, arguments=explicit)
 
 
 def test_a_recurrent_network_gives_each_signal_what_it_gets_alone(server, made_models):
