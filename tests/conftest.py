@@ -26,6 +26,9 @@ FOLDERS = ("server", "process", "contract")
 LOGS = pytest.StashKey[dict[str, Path]]()
 ENDING = pytest.StashKey[list[Future[None]]]()
 TAIL_LINES = 80
+# As `make test` says it: of properties that say no number themselves, it tries fewer examples.
+SHORT = "not long"
+SHORT_EXAMPLES = 25
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +51,9 @@ def pytest_configure(config):
         use_here()
     # How long an example takes depends on what else the machine does.
     patient = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-    settings.register_profile("any machine", **patient)
-    settings.load_profile("any machine")
+    settings.register_profile("whole", **patient)
+    settings.register_profile("short", max_examples=SHORT_EXAMPLES, **patient)
+    settings.load_profile("short" if config.option.markexpr == SHORT else "whole")
     os.environ.setdefault("TEST_PYTHON", sys.executable)  # what `fakes/null_python` becomes
     # By default it depends on the machine, and tests count executors.
     os.environ.setdefault("GE_SPARE", "off")
