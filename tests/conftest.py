@@ -4,7 +4,9 @@
 have something, its absence is a failure.
 """
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import Future, wait
@@ -33,13 +35,30 @@ SHORT_EXAMPLES = 25
 
 @pytest.fixture(scope="session")
 def example_models(tmp_path_factory) -> Path:
-    """The model repository of this project with its model files, which git does not have, made once."""
+    """The model repository of this project with its model files, which git does not have.
+
+    They are made once in a run, and each of its workers has a copy.
+    """
     for library in ("onnx", "onnxruntime", "tokenizers", "torch"):
         pytest.importorskip(library)
     models = tmp_path_factory.mktemp("models")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        make_models(models)
+        return models
+    run = tmp_path_factory.getbasetemp().parent
+    with (run / "models.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made := run / "models").is_dir():
+            make_models(models)
+            shutil.copytree(models, made)
+            return models
+    return Path(shutil.copytree(made, models, dirs_exist_ok=True))
+
+
+def make_models(models: Path) -> None:
+    """Write the model repository of this project, with its model files, to a folder."""
     script = TESTS.parent / "model_repository" / "make.py"
     subprocess.run([sys.executable, str(script), "--into", str(models)], check=True)
-    return models
 
 
 def pytest_configure(config):
