@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,14 +113,20 @@ class Served:
 
     def loading(self) -> None:
         """Wait until a stub has been started, so that the model is being loaded."""
-        wait_until(lambda: self._server() is not None)
         self.locate()
         wait_until(lambda: len(processes_of(self.run)) > 1)
 
     def locate(self) -> None:
         """Find out which private folder the server has; it begins with an empty environment."""
-        wait_until(lambda: "GE_RUNTIME_DIR" in self._server().environ())
-        self.run = Path(self._server().environ()["GE_RUNTIME_DIR"])
+        wait_until(lambda: "GE_RUNTIME_DIR" in self._environment())
+        self.run = Path(self._environment()["GE_RUNTIME_DIR"])
+
+    def _environment(self) -> dict[str, str]:
+        """Return the server's; before it there is one for a moment that only tells its options."""
+        with suppress(psutil.NoSuchProcess):
+            if (server := self._server()) is not None:
+                return server.environ()
+        return {}
 
     def server_pid(self) -> int:
         return self._server().pid
