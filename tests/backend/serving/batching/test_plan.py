@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge_backend.errors import ShapeTooLarge
+from ge_backend.serving.batching import plan as planning
 from ge_backend.serving.batching.plan import LANE_SLACK, Policy, RowSpan, plan
 from ge_backend.serving.batching.request import Request
 from ge_backend.shapes.buckets.costs import DynamicCosts, StaticCosts
@@ -213,6 +214,21 @@ def test_lanes_change_nothing_where_runs_are_short_beside_the_whole(table, drawn
     most = max((sub_batch.cost_ns for sub_batch in alone.sub_batches), default=0)
     if most <= total(alone) / 2 * LANE_SLACK and all(s.planned for s in alone.sub_batches):
         assert plan(requests, costs, replace(ONE_AXIS, lanes=2)) == alone
+
+
+@given(TABLES, st.integers(1, 40), st.integers(0, 20), st.integers(1, 3))
+def test_rows_of_equal_sizes_are_cut_as_any_others(table, count, size, lanes):
+    """Whether they had better all run together is seen without a search, and as it would find."""
+    policy = replace(ONE_AXIS, lanes=lanes)
+    requests = requests_of([(1, (size,))] * count)
+    costs = DynamicCosts(table, max_rows=32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "_is_one_run", lambda *_: False)
+        searched = plan(requests, costs, policy).sub_batches
+    found = plan(requests, costs, policy).sub_batches
+    if found != searched:
+        assert len(found) == 1
+        assert found[0].cost_ns == pytest.approx(sum(run.cost_ns for run in searched))
 
 
 def test_requests_of_different_keys_never_run_together():

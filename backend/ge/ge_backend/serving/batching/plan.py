@@ -41,18 +41,21 @@ _Row = tuple[Shape, int, int]  # sizes, the request's position, the row in it: s
 _Cut = tuple[int, int]  # rows [start, end) of the sorted list
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowSpan:
-    """`count` rows of a request, from its row `first`; `request` is a position in the list."""
+    """`count` rows of a request, from its row `first`; `request` is a position in the list.
+
+    It is not changed, and not frozen: each would take twice as long to make then.
+    """
 
     request: int
     first: int
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SubBatch:
-    """Rows that run together.
+    """Rows that run together; not frozen, as `RowSpan`.
 
     Attributes:
         bucket: the shape to run in: rows, then one size per padded axis; at least the real one.
@@ -116,12 +119,19 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
         costs: what runs cost.
         policy: see `Policy`.
     """
+    if len(requests) == 1 and requests[0].rows == 1 and costs.covers(requests[0].sizes):
+        sizes = requests[0].sizes
+        alone = run_of((RowSpan(0, 0, 1),), sizes, costs, sizes if policy.packed else ())
+        return BatchPlan(sub_batches=(alone,))
     sub_batches: list[SubBatch] = []
     refused: list[tuple[int, GeError]] = []
     groups: dict[object, list[_Row]] = {}
+    looked_up: Shape | None = None
     for position, request in enumerate(requests):
         sizes = request.sizes
-        if costs.covers(sizes):
+        if sizes != looked_up:
+            looked_up, covered = sizes, costs.covers(sizes)
+        if covered:
             rows = groups.setdefault(request.key, [])
             rows.append((sizes, position, 0))
             if request.rows > 1:
@@ -130,16 +140,22 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
             refused.append((position, _too_large(request, costs, policy)))
         else:
             sub_batches.extend(_unplanned(position, request, costs, policy))
-    cut = _cut_packed if policy.packed else _cut_for_lanes
     for rows in groups.values():
-        if not policy.packed:
-            rows.sort()
-        for start, end in cut(rows, costs, policy):
-            run = rows[start:end]
-            mean = _mean(run) if policy.packed else ()
-            sub_batches.append(run_of(tuple(_spans(run)), _largest(run), costs, mean))
-    sub_batches.sort(key=lambda sub_batch: min(span.request for span in sub_batch.spans))
+        sub_batches.extend(_runs(rows, costs, policy))
+    if len(sub_batches) > 1:
+        sub_batches.sort(key=lambda sub_batch: min(span.request for span in sub_batch.spans))
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))
+
+
+def _runs(rows: list[_Row], costs: CostModel, policy: Policy) -> Iterator[SubBatch]:
+    """Yield the runs of rows that may all run together."""
+    cut = _cut_packed if policy.packed else _cut_for_lanes
+    if not policy.packed:
+        rows.sort()
+    for start, end in cut(rows, costs, policy):
+        run = rows[start:end]
+        mean, sizes = (_mean(run), _largest(run)) if policy.packed else ((), _sizes(run))
+        yield run_of(tuple(_spans(run)), sizes, costs, mean)
 
 
 def run_of(
@@ -195,6 +211,8 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_
     if len(rows) == 1:
         return [(0, 1)]
     lanes = policy.lanes
+    if rows[0][0] == rows[-1][0] and _is_one_run(len(rows), rows[0][0], costs, lanes):
+        return [(0, len(rows))]
     cut = _cut if len(costs.limits) <= 1 else _cut_by_several_axes
     best, total = cut(rows, costs, inf)
     if lanes == 1:
@@ -206,6 +224,27 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_
     if finer_total > total * LANE_SLACK:
         return best
     return min(best, finer, key=lambda cuts: _makespan(rows, cuts, costs, lanes))
+
+
+def _is_one_run(count: int, sizes: Shape, costs: CostModel, lanes: int) -> bool:
+    """Whether rows of equal sizes run together: each would cost no less in a run of fewer.
+
+    Nor little enough more for lanes that would idle to have them.
+    """
+    if count > costs.steps[-1]:
+        return False
+    whole = costs.cost(count, sizes)
+    for rows, cost in costs.by_step(sizes):
+        if rows >= count:
+            break
+        total = cost / rows * count
+        if total < whole or (
+            lanes > 1
+            and total <= whole * LANE_SLACK
+            and (rows == 1 or cost <= whole / lanes * LANE_SLACK)
+        ):
+            return False
+    return True
 
 
 def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut]:

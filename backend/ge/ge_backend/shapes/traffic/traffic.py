@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 
 from ge_backend.shapes.traffic.histogram import SizeHistogram
@@ -33,10 +34,10 @@ class Traffic:
         with self._lock:
             of_batch, of_request, *of_axes = self._histograms.values()
             of_batch.add(sum([rows for rows, _ in requests]))
-            for rows, sizes in requests:
-                of_request.add(rows)
+            for (rows, sizes), count in Counter(requests).items():
+                of_request.add(rows, count)
                 for histogram, size in zip(of_axes, sizes, strict=True):
-                    histogram.add(size, rows)
+                    histogram.add(size, rows * count)
 
     def miss(self, sizes: Shape) -> None:
         """Note sizes that no bucket covers."""
