@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -106,6 +106,26 @@ class _Size:
         self.wide, self.left = wide, self.gap
 
 
+@dataclass(slots=True)
+class _Timed(Generic[_Session]):
+    """A session within which a run of `elements` is timed; one that fails tells nothing."""
+
+    session: _Session
+    size: _Size
+    wide: bool
+    elements: int
+    started_s: float = 0.0
+
+    def __enter__(self) -> _Session:
+        self.started_s = time.perf_counter()
+        return self.session
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            seconds = time.perf_counter() - self.started_s
+            self.size.take(seconds / max(1, self.elements), wide=self.wide)
+
+
 class ThreadChoice(Generic[_Session]):
     """What one graph runs on: its narrow session, or, where a run is alone, a wide one.
 
@@ -138,19 +158,15 @@ class ThreadChoice(Generic[_Session]):
         self._freeing = freeing
         self._sizes: dict[int, _Size] = {}
 
-    @contextmanager
-    def session(self, elements: int, *, exclusive: bool) -> Iterator[_Session]:
-        """Yield the session for a run of `elements` input elements, and time the run."""
+    def session(self, elements: int, *, exclusive: bool) -> AbstractContextManager[_Session]:
+        """Return the session for a run of `elements` input elements, to be entered for it."""
         if not self._cores.others_idle(exclusive=exclusive) or (wide := self._ready()) is None:
-            yield self._narrow
-            return
+            return nullcontext(self._narrow)
         kind = _class_of(elements)
         size = self._sizes.get(kind) or self._sizes.setdefault(kind, _Size())
         use_wide, counts = size.begin()
-        started = time.perf_counter()
-        yield wide if use_wide else self._narrow
-        if counts:
-            size.take((time.perf_counter() - started) / max(1, elements), wide=use_wide)
+        session = wide if use_wide else self._narrow
+        return _Timed(session, size, use_wide, elements) if counts else nullcontext(session)
 
     def close(self) -> None:
         """Free both sessions, after waiting for one that is being opened."""
@@ -177,4 +193,4 @@ def _class_of(elements: int) -> int:
 
 def num_elements(inputs: Mapping[str, Array]) -> int:
     """Return the number of input elements, by which sizes of runs are compared."""
-    return sum(array.size for array in inputs.values())
+    return sum([array.size for array in inputs.values()])

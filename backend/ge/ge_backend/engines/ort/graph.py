@@ -97,6 +97,7 @@ class OnnxGraph(Graph):
         self._tells_scratch = True  # until ONNX Runtime has not, as before 1.31
         self.signature = signature_of(narrow, source.path)
         self._names = dict.fromkeys(spec.name for spec in self.signature.inputs).keys()
+        self._output_names = [spec.name for spec in self.signature.outputs]
         specs = (*self.signature.inputs, *self.signature.outputs)
         for spec in specs:
             _check_bound(spec, source.path)
@@ -196,6 +197,8 @@ class OnnxGraph(Graph):
 
     def _places(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the given arrays that ONNX Runtime may write into."""
+        if not outputs:
+            return {}
         dtypes = {spec.name: spec.dtype.numpy for spec in self.signature.outputs}
         return {
             name: array
@@ -248,12 +251,13 @@ class OnnxGraph(Graph):
     ) -> dict[str, Array]:
         """Run with arrays as they are; strings cannot be bound by address."""
         feeds = {spec.name: _bindable(spec, inputs[spec.name]) for spec in self.signature.inputs}
-        names = [spec.name for spec in self.signature.outputs]
-        values = session.run(names, {name: _decoded(name, feed) for name, feed in feeds.items()})
-        return {
-            name: _encoded(value) if value.dtype == object else into_place(value, places.get(name))
-            for name, value in zip(names, values, strict=True)
-        }
+        if self._has_strings:
+            feeds = {name: _decoded(name, feed) for name, feed in feeds.items()}
+        values = session.run(self._output_names, feeds)
+        results = dict(zip(self._output_names, values, strict=True))
+        if self._has_strings:
+            results |= {name: _encoded(v) for name, v in results.items() if v.dtype == object}
+        return results | {name: into_place(results[name], place) for name, place in places.items()}
 
 
 def _check_bound(spec: TensorSpec, path: str) -> None:

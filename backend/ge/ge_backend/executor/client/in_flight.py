@@ -17,9 +17,11 @@ from ge_backend.tensors import Array
 __all__ = ["InFlight", "RunResult"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunResult:
     """How a run ended: outputs by name (views, valid until the next `reserve`), or an error.
+
+    Not frozen, as `Run`.
 
     Attributes:
         done: what the executor says of it; None where it did not run to its end. There may be an

@@ -36,9 +36,9 @@ PRIORITY_STEP_NS = 200_000_000
 _RANK = attrgetter("rank")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Grant:
-    """How a job came to run.
+    """How a job came to run; not frozen, as `Job`.
 
     Attributes:
         came_ns: when it was submitted; CLOCK_MONOTONIC.
