@@ -380,21 +380,24 @@ class Pipeline:
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
         self.traffic.add([(request.rows, request.sizes) for request in requests])
+        rows_of: dict[Shape, int] = {}
         for request in requests:
-            if not costs.covers(request.sizes):
-                self.traffic.miss(request.sizes)
-                self._log_once(request.sizes)
+            rows_of[request.sizes] = rows_of.get(request.sizes, 0) + request.rows
+        for sizes in rows_of:
+            if not costs.covers(sizes):
+                self.traffic.miss(sizes)
+                self._log_once(sizes)
         came = {
             "ge_batches_total": 1,
             "ge_requests_total": len(requests),
-            "ge_rows_total": sum([request.rows for request in requests]),
+            "ge_rows_total": sum(rows_of.values()),
         }
         self.recorder.add_each(came)
         counts: dict[tuple[str, int], int] = {}
-        for request in requests:
-            for axis, size in zip(self.layout.axes, request.sizes, strict=True):
+        for sizes, rows in rows_of.items():
+            for axis, size in zip(self.layout.axes, sizes, strict=True):
                 key = axis, rounded_up(size, COUNTED_DIGITS)
-                counts[key] = counts.get(key, 0) + request.rows
+                counts[key] = counts.get(key, 0) + rows
         for (axis, up_to), rows in counts.items():
             self.recorder.add("ge_row_sizes_total", rows, axis=axis, up_to=str(up_to))
 

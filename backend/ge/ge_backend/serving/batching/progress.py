@@ -45,9 +45,9 @@ class RunNote:
         return cls(bucket=label(sub_batch.bucket), rows=sub_batch.rows, padding=padding)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Reply:
-    """The answer to one request: outputs, or an error.
+    """The answer to one request: outputs, or an error; not frozen, as `Request`.
 
     Attributes:
         request: its position in the list that was run.
@@ -157,6 +157,8 @@ class Progress:
         position = piece[0].request
         if position in self._failed:
             return None
+        if piece[0].count == self.requests[position].rows:
+            return piece[1]
         pieces = self._pieces.setdefault(position, [])
         pieces.append(piece)
         if sum([span.count for span, _ in pieces]) < self.requests[position].rows:

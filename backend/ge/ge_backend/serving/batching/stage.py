@@ -35,9 +35,9 @@ __all__ = ["SubBatchShapes", "deadline_of", "direct", "sources", "stage", "sub_b
 MAX_NS = 86_400 * 10**9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SubBatchShapes:
-    """The shapes of one sub-batch's tensors, known before anything is copied.
+    """The shapes of one sub-batch's tensors, known before anything is copied; as `SubBatch`.
 
     Attributes:
         inputs: per input that will be given to the graph its padded shape.
@@ -294,6 +294,9 @@ def _write(
         else:
             _make(target[np.newaxis], item, first)
         return
+    if layout.batched and _fills(target, item, sub_batch, requests):
+        np.concatenate(sources(item.name, sub_batch, requests), out=target)
+        return
     lines = target if layout.batched else target[np.newaxis]
     sizes = sub_batch.bucket[1:]
     if any(requests[span.request].sizes != sizes for span in sub_batch.spans):
@@ -312,6 +315,19 @@ def _write(
         at = end
     if at < len(lines):
         lines[at:] = lines[:1]
+
+
+def _fills(
+    target: Array, item: InputLayout, sub_batch: SubBatch, requests: Sequence[Request]
+) -> bool:
+    """Whether whole requests lie end to end in an input, without padding."""
+    rows = 0
+    for span in sub_batch.spans:
+        given = requests[span.request].tensors.get(item.name)
+        if given is None or len(given) != span.count or given.shape[1:] != target.shape[1:]:
+            return False
+        rows += span.count
+    return rows == len(target)
 
 
 def _make(block: Array, item: InputLayout, request: Request) -> None:

@@ -66,9 +66,9 @@ class StageRuns(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FinishedRun:
-    """A run of a batch that has ended.
+    """A run of a batch that has ended; not frozen, as one is made for every run.
 
     Attributes:
         index: which one.
