@@ -199,7 +199,7 @@ def test_a_run_on_all_cores_has_bodies_for_few_tokens(encoder, monkeypatch):
 def test_bodies_are_compiled_beside_serving(folder, monkeypatch):
     """A run does not wait for them, and measuring does; closing ends what has begun."""
     go, sized = threading.Event(), module._sized
-    monkeypatch.setattr(module, "_sized", lambda model: go.wait(10) and sized(model))
+    monkeypatch.setattr(module, "_sized", lambda *given: go.wait(10) and sized(*given))
     graph = CpuDevice(lanes=1).load(GraphSource.of(folder / "config.json", threads=1))
     inputs = {"input_ids": np.array([[5, 6, 7]]), "attention_mask": np.ones((1, 3), np.int64)}
     graph._layers.compile_bodies()

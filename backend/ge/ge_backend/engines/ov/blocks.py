@@ -17,11 +17,13 @@ import torch
 from ge_backend.engines.torch.masked_layers import NO_ROW, Masks, RowAttention
 from ge_backend.tensors import Array
 
-__all__ = ["Blocks", "arrange", "in_blocks", "width_for"]
+__all__ = ["STEPS", "Blocks", "arrange", "in_blocks", "width_for"]
 
-# Blocks are a multiple of these wide: on a processor with AMX, in BF16, 8 and 16 rows of log-normal
-# lengths took 2 to 10 % longer with 16, and 32 rows as long.
-STEP = 32
+# Blocks are a multiple of these wide, by the arithmetic as OpenVINO calls it. In BF16 on AMX 8 and
+# 16 rows of log-normal lengths took 2 to 10 % longer with 16, and 32 rows as long; without it one
+# row of more than 64 tokens took 2 to 3 % longer. In FP32 one and two rows took 2 to 3 % less with
+# 16, and more rows as long.
+STEPS = {"bf16": 32, "f32": 16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +40,17 @@ class Blocks:
     block_tokens: Array
 
 
-def arrange(ends: Array, size: int, width: int = 0) -> Blocks:
+def arrange(ends: Array, size: int, step: int, width: int = 0) -> Blocks:
     """Return whole rows in few blocks: the longest first, each in the first that has room.
 
     Args:
         ends: INT64 `[rows + 1]`: where rows begin and end, from 0 on.
         size: R.
+        step: blocks are a multiple of it wide.
         width: of the blocks, where all rows find room in one; 0: as wide as the longest needs.
     """
     lengths = np.diff(ends)
-    width = width or width_for(int(lengths.max(initial=1)))
+    width = width or width_for(int(lengths.max(initial=1)), step)
     starts = np.zeros_like(lengths)
     free: list[int] = []
     for row in np.argsort(-lengths, kind="stable").tolist():
@@ -66,9 +69,9 @@ def arrange(ends: Array, size: int, width: int = 0) -> Blocks:
     return Blocks(slots=slots, block_tokens=block_tokens.reshape(2, -1, width))
 
 
-def width_for(length: int) -> int:
+def width_for(length: int, step: int) -> int:
     """Return how wide a block is that a row of `length` tokens stands in."""
-    return -(-length // STEP) * STEP
+    return -(-length // step) * step
 
 
 def in_blocks(dtype: torch.dtype) -> Callable[..., RowAttention]:

@@ -27,7 +27,7 @@ from ge_backend.device.machine.host_memory import give_back_freed
 from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
-from ge_backend.engines.ov.blocks import arrange, in_blocks, width_for
+from ge_backend.engines.ov.blocks import STEPS, arrange, in_blocks, width_for
 from ge_backend.engines.ov.by_shape import by_shape, fixed
 from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.engines.ov.nodes import replace, whole
@@ -147,16 +147,18 @@ class OpenVinoLayers:
                 **self._arithmetic.options,
             )
 
+        step = STEPS[self._arithmetic.kind]
+
         def sized() -> Layers:
             try:
-                compiled = _Compiled(lambda: compile_any(_sized(self._model)), SIZES)
+                compiled = _Compiled(lambda: compile_any(_sized(self._model, step)), step, SIZES)
             except ENGINE_ERRORS as error:
                 raise Unsupported(cause(error)) from error
             give_back_freed()  # compiling goes by way of copies
             return _chunks(self._encoder, _rounded).layers(compiled.run)
 
         with _refusing():
-            compiled = _Compiled(lambda: compile_any(self._model))
+            compiled = _Compiled(lambda: compile_any(self._model), step)
         free = _chunks(self._encoder).layers(compiled.run)
         if at_once > 1:
             return free
@@ -207,11 +209,14 @@ class _Compiled:
     Args:
         compile_once: makes the model; called again when a run has failed, since what OpenVINO then
             computes of other shapes was seen to fail as well.
+        step: of the widths of blocks.
         sizes: the chunks that it has bodies for; see `_sized`. None: it takes any, and no choice.
     """
 
-    def __init__(self, compile_once: Callable[[], Any], sizes: Sequence[int] = ()) -> None:
-        self._compile, self._sizes = compile_once, sizes
+    def __init__(
+        self, compile_once: Callable[[], Any], step: int, sizes: Sequence[int] = ()
+    ) -> None:
+        self._compile, self._step, self._sizes = compile_once, step, sizes
         self._requests = _Requests(compile_once())
 
     def run(self, tokens: Tokens) -> Array:
@@ -235,10 +240,11 @@ class _Compiled:
         """Return what the model takes: which body, where it has several, and `_inputs`."""
         size = tokens.inputs.shape[1]
         if not self._sizes:
-            return _inputs(tokens)
+            return _inputs(tokens, self._step)
         known = size in self._sizes
         body = self._sizes.index(size) if known else len(self._sizes)
-        return np.array(body, np.int32), *_inputs(tokens, width_for(size) if known else 0)
+        width = width_for(size, self._step) if known else 0
+        return np.array(body, np.int32), *_inputs(tokens, self._step, width)
 
 
 class _Requests:
@@ -271,13 +277,13 @@ class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         return hidden
 
 
-def _inputs(tokens: Tokens, width: int = 0) -> tuple[Array, Array]:
+def _inputs(tokens: Tokens, step: int, width: int = 0) -> tuple[Array, Array]:
     """Return INT64 `[4, R]`: tokens, positions, types and slots; and `Blocks.block_tokens`.
 
-    `width` is as of `arrange`.
+    `step` and `width` are as of `arrange`.
     """
     given = tokens.inputs.copy()
-    blocks = arrange(tokens.ends, given.shape[1], width)
+    blocks = arrange(tokens.ends, given.shape[1], step, width)
     given[3] = blocks.slots
     return given, blocks.block_tokens
 
@@ -291,12 +297,12 @@ def _rounded(tokens: int) -> int:
     return next((size for size in SIZES if size >= tokens), rounded_tokens(tokens))
 
 
-def _sized(model: Any) -> Any:
+def _sized(model: Any, step: int) -> Any:
     """Return a model with a body for chunks of each of `SIZES`, and behind them one for all others.
 
     It takes which one, and what the model takes.
     """
-    shapes = [((4, size), (2, 1, width_for(size))) for size in SIZES]
+    shapes = [((4, size), (2, 1, width_for(size, step))) for size in SIZES]
     return by_shape([*(fixed(model, each) for each in shapes), model.clone()])
 
 
@@ -307,7 +313,7 @@ def _converted(encoder: PackedEncoder, kind: str) -> Any:
 
     By way of the frontend itself: `openvino.convert_model` reports each use to its makers.
     """
-    example = _inputs(next(_chunks(encoder).of(encoder.example)))
+    example = _inputs(next(_chunks(encoder).of(encoder.example)), STEPS[kind])
     with torch.no_grad(), quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracer's, on what it takes for constants
         traced = torch.jit.trace(
