@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from builders.attempts import runs_of
 from builders.waiting import comes_true  # noqa: F401 - many tests find it here
 from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
@@ -138,7 +139,7 @@ def running(session, orders, unwanted=lambda index: False):
     def staged(_, chosen, *, again):
         return [orders[index] for index in chosen]
 
-    for ended in fleet.run([1.0] * len(orders), staged, unwanted):
+    for ended in runs_of(fleet, [1.0] * len(orders), staged, unwanted):
         yield ended.index, ended.outcome
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from builders.attempts import runs_of
 from builders.null_models import DEADLY, SHORT, comes_true, deadly, order, sums, write_null
 from fakes.null_faults import GONE
 from ge_backend.errors import ExecutorLost, Status
@@ -30,7 +31,7 @@ class Two:
             session.reserve(128 * len(chosen), keep=again)
             return [order(session, values[index]) for index in chosen]
 
-        ended = list(self.fleet.run(costs or [1e6] * len(values), stage))
+        ended = list(runs_of(self.fleet, costs or [1e6] * len(values), stage))
         ended.sort(key=lambda end: end.index)
         assert [end.index for end in ended] == list(range(len(values)))
         return sums([end.outcome for end in ended]), ended

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from builders.attempts import runs_of
 from builders.null_models import (
     comes_true,
     fleet_of,
@@ -125,7 +126,7 @@ def test_a_deadline_is_kept_while_an_executor_says_nothing(machine, source):
         orders[:] = [order(session, 1, deadline_ns=soon_ns)]
         return orders
 
-    runs = fleet_of(session).run([1.0], staged)
+    runs = runs_of(fleet_of(session), [1.0], staged)
     ended = next(runs)
     assert ended.given_up
     assert isinstance(ended.outcome.error, DeadlineExceeded)

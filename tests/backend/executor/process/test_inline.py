@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from builders.attempts import runs_of
 from builders.null_models import (
     SHORT,
     comes_true,
@@ -238,7 +239,7 @@ def test_devices_inline_run_side_by_side(tmp_path, monkeypatch):
         return [order(session, value) for value in chosen]
 
     monkeypatch.setattr(NullGraph, "run", met)
-    outcomes = [ended.outcome for ended in fleet.run([1000.0, 1000.0], stage)]
+    outcomes = [ended.outcome for ended in runs_of(fleet, [1000.0, 1000.0], stage)]
     assert sorted(sums(outcomes)) == [0, 3]
     fleet.close()
 

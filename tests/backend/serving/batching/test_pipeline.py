@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from builders.fake_fleet import FakeFleet
 from builders.null_models import SHORT
 from ge_backend.device.base import ROW_ERRORS, GraphSource
 from ge_backend.device.health import Health
@@ -23,7 +24,6 @@ from ge_backend.errors import (
 from ge_backend.executor.client.in_flight import RunResult
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
-from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import Done, TensorRef
 from ge_backend.executor.protocol.outstanding import PoolSample
 from ge_backend.metrics import Recorder
@@ -32,7 +32,7 @@ from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout, bu
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.batching.request import check_request
-from ge_backend.serving.fleet.fleet import FinishedRun, Fleet
+from ge_backend.serving.fleet.fleet import Fleet
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import DynamicCosts, StaticCosts
@@ -475,50 +475,29 @@ def test_padding_is_counted_in_elements(open_pipeline):
         assert counts[f"ge_{stage}_seconds_total", "null"] >= 0
 
 
-class FakeFleet:
-    """Echoes, and ends runs in a given order or way."""
+def echoing(order=None, error=None, refused=None, *, alone=False, lost=0):
+    """Return a fleet that echoes, and ends runs in a given order or way."""
 
-    sessions = ()
+    def outcome_of(index, run):
+        ids = fleet.arena.view(run.inputs[0])
+        outputs = {"ids": ids}
+        if refused:
+            reasons = [refused.get(int(row[0]), b"") for row in ids]
+            outputs[ROW_ERRORS] = np.array(reasons, object)
+        if error:
+            return RunResult(outputs={}, error=error)
+        done = Done(
+            id=1,
+            settled=tuple(outputs),
+            queue_ns=2_000_000_000,
+            run_ns=3_000_000_000,
+            held_up_ns=500_000_000 if index else 0,
+            alone=alone,
+        )
+        return RunResult(outputs=outputs, error=None, done=done)
 
-    def __init__(self, order=None, error=None, refused=None, *, alone=False):
-        self.arena = Arena(1)
-        self.order = order
-        self.error = error
-        self.refused = refused or {}
-        self.alone = alone
-        self.runs = 0
-        self.solo = []
-
-    def reserve(self, nbytes, *, keep=False):
-        self.arena.reserve(nbytes, keep=keep)
-
-    def here(self):
-        """Return no device: the executor is elsewhere."""
-
-    def run(self, costs, stage, unwanted, deadlines, meanwhile, *, solo):
-        self.unwanted = unwanted
-        self.solo.append(solo)
-        orders = stage(self, range(len(costs)), again=False)
-        for index in self.order or range(len(orders)):
-            self.runs += 1
-            ids = self.arena.view(orders[index].inputs[0])
-            outputs = {"ids": ids}
-            if self.refused:
-                reasons = [self.refused.get(int(row[0]), b"") for row in ids]
-                outputs[ROW_ERRORS] = np.array(reasons, object)
-            if self.error:
-                outcome = RunResult(outputs={}, error=self.error)
-            else:
-                done = Done(
-                    id=1,
-                    settled=tuple(outputs),
-                    queue_ns=2_000_000_000,
-                    run_ns=3_000_000_000,
-                    held_up_ns=500_000_000 if index else 0,
-                    alone=self.alone,
-                )
-                outcome = RunResult(outputs=outputs, error=None, done=done)
-            yield FinishedRun(index, outcome, "null:1")
+    fleet = FakeFleet(outcome_of, order, lost)
+    return fleet
 
 
 COMMON = {"dtype": DATA_TYPES["INT64"], "dims": (-1,), "axes": (0,), "names": ("length",)}
@@ -545,16 +524,16 @@ def fake_pipeline(fleet, *, lanes=1, costs=None):
 def test_replies_come_as_their_runs_end_and_say_what_is_left():
     """Whoever ends first is answered first; the rest is expected to take what its runs cost."""
     batch = requests_of(LAYOUT, [[1]], [[2]], [[3] * 9])
-    pipeline = fake_pipeline(FakeFleet(order=[2, 0, 1]))
+    pipeline = fake_pipeline(echoing(order=[2, 0, 1]))
     assert [(r.request, r.remaining_ns) for r in pipeline.run(batch)] == [(2, 20), (0, 10), (1, 0)]
-    pipeline = fake_pipeline(FakeFleet(), lanes=2)
+    pipeline = fake_pipeline(echoing(), lanes=2)
     assert [r.remaining_ns for r in pipeline.run(batch)] == [25, 20, 0]
 
 
 def test_a_batch_says_when_it_is_expected_to_end():
     """Its runs' costs over the lanes, from its beginning; nothing is known where nothing was run."""
     batch = requests_of(LAYOUT, [[1]], [[2]], [[3] * 9])
-    pipeline = fake_pipeline(FakeFleet(), lanes=2, costs=StaticCosts({(1, 8): 2e12, (1, 32): 6e12}))
+    pipeline = fake_pipeline(echoing(), lanes=2, costs=StaticCosts({(1, 8): 2e12, (1, 32): 6e12}))
     assert pipeline.free_at_ns == 0
     before = time.monotonic_ns()
     list(pipeline.run(batch))
@@ -563,7 +542,7 @@ def test_a_batch_says_when_it_is_expected_to_end():
 
 def test_a_row_that_the_graph_refuses_fails_its_request_alone():
     """The others have their results from the same run; nothing is run again."""
-    fleet = FakeFleet(refused={POISON: b"is poison"})
+    fleet = echoing(refused={POISON: b"is poison"})
     pipeline = fake_pipeline(fleet, costs=StaticCosts({(4, 8): 10.0}))
     batch = [[[1], [2]], [[3], [POISON]], [[4]], [[POISON], [POISON], [5], [6], [7]]]
     replies = replies_of(pipeline, requests_of(LAYOUT, *batch))
@@ -578,7 +557,7 @@ def test_a_row_that_the_graph_refuses_fails_its_request_alone():
 
 def test_the_executors_times_are_summed():
     """Queue and run times are what the executor measured, in seconds, by device."""
-    pipeline = fake_pipeline(FakeFleet())
+    pipeline = fake_pipeline(echoing())
     list(pipeline.run(requests_of(LAYOUT, [[1]], [[2]])))
     counts = counted(pipeline.recorder)
     assert counts["ge_queue_seconds_total", "null:1"] == 4
@@ -589,7 +568,7 @@ def test_the_executors_times_are_summed():
 def test_costs_follow_what_runs_take(alone):
     """A run of three seconds in a bucket that should take one: alone or not, it is noticed."""
     costs = CorrectedCosts({(1, 8): 1e9, (1, 32): 4e9}, StaticCosts)
-    pipeline = fake_pipeline(FakeFleet(alone=alone), costs=costs)
+    pipeline = fake_pipeline(echoing(alone=alone), costs=costs)
     for _ in range(20):
         list(pipeline.run(requests_of(LAYOUT, [[1]], [[2]])))
     counts = counted(pipeline.recorder)
@@ -605,23 +584,38 @@ def test_costs_follow_what_runs_take(alone):
 def test_a_sub_batch_is_unwanted_once_all_its_requests_are_cancelled():
     """One client that still waits keeps a run going; what was cancelled is told so."""
     gone = set()
-    fleet = FakeFleet()
+    fleet = echoing()
     pipeline = fake_pipeline(fleet, costs=StaticCosts({(2, 8): 10.0}))
     requests = [
         replace(request, cancelled=functools.partial(gone.__contains__, request.index))
         for request in requests_of(LAYOUT, [[1]], [[2]])
     ]
-    list(pipeline.run(requests))
-    assert not fleet.unwanted(0)
+
+    def unwanted(index):
+        list(pipeline.run(requests))
+        return index in fleet.cancelled
+
+    assert not unwanted(0)
     gone.add(0)
-    assert not fleet.unwanted(0)
+    assert not unwanted(0)
     gone.add(1)
-    assert fleet.unwanted(0)
+    assert unwanted(0)
+
+
+def test_what_is_lost_is_tried_again_and_counted_once():
+    """Where its executor dies twice under it: one batch of one run, however often it was placed."""
+    fleet = echoing(lost=2)
+    pipeline = fake_pipeline(fleet)
+    ((_, reply),) = replies_of(pipeline, requests_of(LAYOUT, [[1]])).items()
+    assert reply.outputs["ids"].tolist() == [[1]]
+    assert fleet.solo == [False] * 3
+    counts = counted(pipeline.recorder)
+    assert counts["ge_batches_total",] == counts["ge_sub_batches_total", "1x8"] == 1
 
 
 def test_waiting_for_the_workspace_is_counted():
     """Only runs that were held up count, and for so long as they were."""
-    pipeline = fake_pipeline(FakeFleet())
+    pipeline = fake_pipeline(echoing())
     list(pipeline.run(requests_of(LAYOUT, [[1]], [[2] * 5], [[3] * 9])))
     counts = counted(pipeline.recorder)
     assert counts["ge_workspace_waits_total", "null:1"] == 2
@@ -674,7 +668,7 @@ def test_devices_are_sampled(open_pipeline):
 )
 def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error, solo):
     """Those that may take others with them have nothing beside them; no two share one again."""
-    fleet = FakeFleet(error=error("no"))
+    fleet = echoing(error=error("no"))
     pipeline = fake_pipeline(fleet, costs=StaticCosts({(4, 8): 10.0}))
     replies = replies_of(pipeline, requests_of(LAYOUT, [[1]], [[2]], [[3], [4]]))
     assert {type(reply.error) for reply in replies.values()} == {error}
@@ -685,7 +679,7 @@ def test_runs_that_fail_with_several_requests_are_repeated_for_each_alone(error,
 def test_executors_that_die_whatever_they_run_are_not_tried_for_each_request():
     """Three requests have shown it; the others are told so, and take no executor more."""
     error = ExecutorLost("gone")
-    fleet = FakeFleet(error=error)
+    fleet = echoing(error=error)
     pipeline = fake_pipeline(fleet, costs=StaticCosts({(8, 8): 10.0}))
     replies = replies_of(pipeline, requests_of(LAYOUT, *([[n]] for n in range(6))))
     assert [reply.error is error for _, reply in sorted(replies.items())] == [True] * 3 + [
@@ -701,7 +695,7 @@ def test_executors_that_die_whatever_they_run_are_not_tried_for_each_request():
 def test_a_lost_executor_fails_the_batch():
     """Every request is told, once."""
     error = ExecutorLost("gone")
-    pipeline = fake_pipeline(FakeFleet(error=error))
+    pipeline = fake_pipeline(echoing(error=error))
     replies = list(pipeline.run(requests_of(LAYOUT, [[1], [2]], [[3] * 9])))
     assert Counter(reply.request for reply in replies) == {0: 1, 1: 1}
     assert all(reply.error is error for reply in replies)

@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from builders.fake_fleet import FakeFleet
 from ge_backend.errors import ExecutorLost, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.in_flight import RunResult
-from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import Done
 from ge_backend.metrics import Recorder
 from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.batching.request import check_request
-from ge_backend.serving.fleet.fleet import FinishedRun
 from ge_backend.shapes.buckets.costs import StaticCosts
 from ge_backend.shapes.traffic.traffic import Traffic
 from ge_backend.tensors import DATA_TYPES
@@ -29,34 +28,13 @@ LAYOUT = Layout(
 )
 
 
-class Fleet:
-    """Gives the same outcome to every run, and counts them."""
-
-    sessions = ()
-
-    def __init__(self, outcome):
-        self.arena, self.outcome, self.runs = Arena(1), outcome, 0
-
-    def here(self):
-        """Return no device: the executor is elsewhere."""
-
-    def reserve(self, nbytes, *, keep=False):
-        self.arena.reserve(nbytes, keep=keep)
-
-    def run(self, costs, stage, unwanted, deadlines, meanwhile, *, solo):
-        stage(self, range(len(costs)), again=False)
-        for index in range(len(costs)):
-            self.runs += 1
-            yield FinishedRun(index, self.outcome, "null")
-
-
 @pytest.fixture
 def replies_to():
     """A function that runs a batch of two with this outcome; returns the fleet and the errors."""
     arenas = []
 
     def run(outcome, slots=(-1, -1)):
-        fleet = Fleet(outcome)
+        fleet = FakeFleet(lambda *_: outcome)
         arenas.append(fleet.arena)
         pipeline = Pipeline(
             layout=LAYOUT,

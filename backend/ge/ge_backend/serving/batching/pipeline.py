@@ -1,7 +1,11 @@
-"""A batch's way: plan, stage, submit, split; replies come out as their requests are complete."""
+"""A batch's way: plan, place, stage, submit, collect, split; what is lost goes round again.
+
+Replies come out as their requests are complete.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import operator
@@ -25,7 +29,8 @@ from ge_backend.serving.batching.progress import Progress, Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.batching.split import refused_requests, split
 from ge_backend.serving.batching.stage import deadline_of, direct, stage, sub_batch_shapes
-from ge_backend.serving.fleet.fleet import FinishedRun, Fleet
+from ge_backend.serving.fleet.attempt import FinishedRun
+from ge_backend.serving.fleet.fleet import Fleet
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
 from ge_backend.shapes.buckets.costs import CostModel
 from ge_backend.shapes.traffic.histogram import rounded_up
@@ -48,6 +53,20 @@ MAX_DIRECT_BYTES = 1 << 20
 MAX_KILLERS = 3
 # Sizes without a bucket that get a line in the log, each one once.
 MAX_LOGGED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Runs of a batch that go together.
+
+    Attributes:
+        repeated: the batch has run before: it is counted, and what was staged stays as it is.
+        solo: each has its device to itself.
+    """
+
+    sub_batches: Sequence[SubBatch]
+    repeated: bool = False
+    solo: bool = False
 
 
 @dataclass(slots=True)
@@ -135,29 +154,19 @@ class Pipeline:
         for position, error in batch.refused:
             yield Reply(request=position, outputs={}, error=error)
         progress = Progress(requests, costs, self.layout, retention)
-        yield from self._execute(batch.sub_batches, progress)
+        yield from self._execute(Round(batch.sub_batches), progress)
         if progress.suspects:
-            yield from self._repeat(progress.suspects, progress, solo=False)
+            yield from self._execute(self._again(progress.suspects, progress), progress)
         for span in progress.dangers:
             if progress.failed(span.request):
                 continue
             if progress.killers < MAX_KILLERS:
-                yield from self._repeat([span], progress, solo=True)
+                yield from self._execute(self._again([span], progress, solo=True), progress)
             else:
                 yield from progress.fail_one(span.request, _not_tried(progress.killers))
         for row, error in progress.doubtful:
-            yield from self._repeat([row], progress, solo=False)
+            yield from self._execute(self._again([row], progress), progress)
             yield from progress.fail_one(row.request, error)
-
-    def _repeat(
-        self, spans: Sequence[RowSpan], progress: Progress, *, solo: bool
-    ) -> Iterator[Reply]:
-        alone = tuple(
-            self._alone(span, progress.requests, progress.costs)
-            for span in spans
-            if not progress.failed(span.request)
-        )
-        yield from self._execute(alone, progress, repeated=True, solo=solo)
 
     @property
     def ready(self) -> bool:
@@ -198,100 +207,104 @@ class Pipeline:
         self.recorder.add("ge_plan_seconds_total", time.perf_counter() - started)
         return batch
 
-    def _alone(self, span: RowSpan, requests: Sequence[Request], costs: CostModel) -> SubBatch:
-        if self.layout.concatenated:
-            return as_it_came((span,), costs)
-        if self.layout.alone:
-            return alone(span, requests[span.request], costs)
-        return run_of((span,), requests[span.request].sizes, costs)
+    def _again(self, spans: Sequence[RowSpan], progress: Progress, *, solo: bool = False) -> Round:
+        """Return the runs of spans once more, each alone, but for requests that have failed."""
+        runs: list[SubBatch] = []
+        for span in spans:
+            request, costs = progress.requests[span.request], progress.costs
+            if progress.failed(span.request):
+                continue
+            if self.layout.concatenated:
+                runs.append(as_it_came((span,), costs))
+            elif self.layout.alone:
+                runs.append(alone(span, request, costs))
+            else:
+                runs.append(run_of((span,), request.sizes, costs))
+        return Round(runs, repeated=True, solo=solo)
 
-    def _execute(
+    def _execute(self, round_: Round, progress: Progress) -> Iterator[Reply]:
+        """Yield replies; what is to be counted is counted once, while the first runs run."""
+        runs, lanes = round_.sub_batches, self.policy.lanes
+        waiting = {index: run.cost_ns for index, run in enumerate(runs)}
+        left_ns = sum(waiting.values())
+        self.free_at_ns = time.monotonic_ns() + left_ns / lanes
+        since = time.perf_counter()
+        here = self._run_here(round_, progress)
+        if here is not None:
+            yield from self._answer(here, runs[0], progress, left_ns=0.0, since=since)
+            self._count(round_, progress)
+            return
+        deadlines = [deadline_of(run, progress.requests) for run in runs]
+        tried = 0
+        while waiting:
+            placed = self.fleet.place(waiting, deadlines, tried=tried, solo=round_.solo)
+            with contextlib.closing(placed) as attempt:
+                for part in attempt.parts:
+                    own = [runs[index] for index in part.indices]
+                    keep = round_.repeated or tried > 0
+                    orders = self._stage(own, progress, part.device.session, keep=keep)
+                    since = time.perf_counter()
+                    attempt.submit(part, orders)
+                if attempt.parts and not tried:
+                    self._count(round_, progress)
+                tried += bool(attempt.parts)
+                while attempt.running:
+                    for ended in attempt.collect():
+                        left_ns -= waiting.pop(ended.index)
+                        run = runs[ended.index]
+                        yield from self._answer(ended, run, progress, left_ns / lanes, since)
+                        since = time.perf_counter()
+                    if attempt.look:
+                        attempt.cancel([i for i in attempt.open if progress.abandoned(runs[i])])
+        if not tried:  # nothing could be submitted
+            self._count(round_, progress)
+
+    def _answer(
         self,
-        sub_batches: Sequence[SubBatch],
+        ended: FinishedRun,
+        sub_batch: SubBatch,
         progress: Progress,
-        *,
-        repeated: bool = False,
-        solo: bool = False,
-    ) -> Iterator[Reply]:
-        """Yield replies; what is to be counted is counted once, while the first runs run.
+        left_ns: float,
+        since: float,
+    ) -> list[Reply]:
+        """Return replies to the requests that a run completes; it was waited for since then."""
+        arrived = time.perf_counter()
+        spilled_bytes = ended.outcome.spilled_bytes
+        if self._spill_bytes < spilled_bytes <= MAX_SPILL_BYTES:
+            # From now on runs have room for as much: else a segment of its own is made, mapped on
+            # both sides and given back for every run.
+            self._spill_bytes = aligned(spilled_bytes)
+        replies = self._settle(sub_batch, ended.outcome, progress, left_ns)
+        if ended.given_up:
+            replies = [replace(reply, remaining_ns=math.inf) for reply in replies]
+        split_s = time.perf_counter() - arrived
+        self._measure(ended, sub_batch, wait_s=arrived - since, split_s=split_s)
+        return replies
 
-        Args:
-            sub_batches: what runs.
-            progress: of the batch.
-            repeated: the batch has run before: it is counted, and what was staged stays as it is.
-            solo: see `Fleet.run`.
-        """
-        waiting = time.perf_counter()
-        counted = False
-
-        def staged(session: Session, chosen: Sequence[int], *, again: bool) -> list[Run | GeError]:
-            nonlocal waiting
-            parts = [sub_batches[index] for index in chosen]
-            orders = self._stage(parts, progress, session, keep=repeated or again)
-            waiting = time.perf_counter()
-            return orders
-
-        def meanwhile() -> None:
-            nonlocal counted
-            if not counted:
-                counted = True
-                if not repeated:
-                    self._count_batch(progress.requests, progress.costs)
-                self._count_runs(sub_batches, progress)
-
-        def unwanted(index: int) -> bool:
-            return all(progress.unwanted(span.request) for span in sub_batches[index].spans)
-
-        costs = [sub_batch.cost_ns for sub_batch in sub_batches]
-        remaining_ns = sum(costs)
-        self.free_at_ns = time.monotonic_ns() + remaining_ns / self.policy.lanes
-        deadlines = [deadline_of(sub_batch, progress.requests) for sub_batch in sub_batches]
-        runs = self._run_here(sub_batches, progress, solo=solo) or self.fleet.run(
-            costs, staged, unwanted, deadlines, meanwhile, solo=solo
-        )
-        for ended in runs:
-            arrived = time.perf_counter()
-            remaining_ns -= costs[ended.index]
-            spilled_bytes = ended.outcome.spilled_bytes
-            if self._spill_bytes < spilled_bytes <= MAX_SPILL_BYTES:
-                # From now on runs have room for as much: else a segment of its own is made, mapped
-                # on both sides and given back for every run.
-                self._spill_bytes = aligned(spilled_bytes)
-            left_ns = remaining_ns / self.policy.lanes
-            sub_batch = sub_batches[ended.index]
-            replies = list(self._settle(sub_batch, ended.outcome, progress, left_ns))
-            if ended.given_up:
-                replies = [replace(reply, remaining_ns=math.inf) for reply in replies]
-            self._time(ended, wait_s=arrived - waiting, split_s=time.perf_counter() - arrived)
-            self._correct(sub_batch, ended)
-            yield from replies
-            waiting = time.perf_counter()
-        meanwhile()  # where nothing could be submitted
-
-    def _run_here(
-        self, sub_batches: Sequence[SubBatch], progress: Progress, *, solo: bool
-    ) -> list[FinishedRun]:
-        """Make a batch's only run in this thread and process, if the executor is here.
+    def _run_here(self, round_: Round, progress: Progress) -> FinishedRun | None:
+        """Make a round's only run in this thread and process, if the executor is here.
 
         Returns:
-            Nothing where it is elsewhere, or has several runs at once to choose from, and where
-            tensors are so large that they had better lie in memory that is there already.
+            How it ended; None where the executor is elsewhere, or has several runs at once to
+            choose from, and where tensors are so large that they had better lie in memory that is
+            there already.
         """
-        device = self.fleet.here() if len(sub_batches) == 1 else None
+        device = self.fleet.here() if len(round_.sub_batches) == 1 else None
         if device is None:
-            return []
+            return None
         started = time.perf_counter()
+        (sub_batch,) = round_.sub_batches
         requests, retention = progress.requests, progress.retention
-        shapes = sub_batch_shapes(sub_batches[0], requests, self.layout, retention, staged=False)
+        shapes = sub_batch_shapes(sub_batch, requests, self.layout, retention, staged=False)
         if shapes.nbytes > MAX_DIRECT_BYTES and retention is None:
-            return []
+            return None
         session = device.session
         graph, priority = session.graph, session.priority
         run, inputs = direct(
-            shapes, requests, self.layout, graph=graph, priority=priority, solo=solo
+            shapes, requests, self.layout, graph=graph, priority=priority, solo=round_.solo
         )
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
-        return [FinishedRun(0, session.run_here(run, inputs), device.name)]
+        return FinishedRun(0, session.run_here(run, inputs), device.name)
 
     def _stage(
         self,
@@ -301,23 +314,30 @@ class Pipeline:
         *,
         keep: bool,
     ) -> list[Run | GeError]:
+        """Return the runs, staged in the session's arena, or why they cannot be."""
         started = time.perf_counter()
-        requests, retention = progress.requests, progress.retention
-        shapes = [sub_batch_shapes(part, requests, self.layout, retention) for part in sub_batches]
-        spill_bytes = self._spill_bytes
-        too_large = _reserve(session, [each.nbytes + spill_bytes for each in shapes], keep=keep)
-        orders = [
-            too_large.get(index)
-            or stage(each, requests, self.layout, session.arena, spill_bytes=spill_bytes)
-            for index, each in enumerate(shapes)
-        ]
+        requests, retention, spill_bytes = progress.requests, progress.retention, self._spill_bytes
+        orders: list[Run | GeError]
+        try:
+            shapes = [
+                sub_batch_shapes(each, requests, self.layout, retention) for each in sub_batches
+            ]
+            sizes = [each.nbytes + spill_bytes for each in shapes]
+            too_large = _reserve(session, sizes, keep=keep)
+            orders = [
+                too_large.get(index)
+                or stage(each, requests, self.layout, session.arena, spill_bytes=spill_bytes)
+                for index, each in enumerate(shapes)
+            ]
+        except GeError as error:
+            orders = [error] * len(sub_batches)
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
         return orders
 
     def _settle(
         self, sub_batch: SubBatch, outcome: RunResult, progress: Progress, left_ns: float
-    ) -> Iterator[Reply]:
-        """Yield replies to the requests that this outcome completes."""
+    ) -> list[Reply]:
+        """Return replies to the requests that this outcome completes."""
         done = outcome.done
         try:
             if outcome.error is not None:
@@ -326,29 +346,28 @@ class Pipeline:
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
             told = self._told(error, sub_batch, progress, done)
-            if told is None:
-                return
-            yield from progress.fail(sub_batch, told)
-        else:
-            self._most_rows = max(self._most_rows, sub_batch.bucket[0])
-            refused = refused_requests(sub_batch, outcome.outputs)
-            for position, refusal in refused.items():
-                yield from progress.fail_one(position, refusal)
-            if outcome.retained:
-                progress.note(sub_batch, outcome.retained)
-            if self.tells_runs:
-                progress.note_run(sub_batch)
-            for piece in pieces:
-                outputs = progress.take(piece)
-                if outputs is not None:
-                    yield Reply(
-                        request=piece[0].request,
-                        outputs=outputs,
-                        remaining_ns=left_ns,
-                        states={} if done is None else done.states,
-                        on_device=progress.on_device(piece[0].request),
-                        runs=progress.runs.get(piece[0].request, ()),
-                    )
+            return [] if told is None else progress.fail(sub_batch, told)
+        self._most_rows = max(self._most_rows, sub_batch.bucket[0])
+        replies: list[Reply] = []
+        for position, refusal in refused_requests(sub_batch, outcome.outputs).items():
+            replies += progress.fail_one(position, refusal)
+        if outcome.retained:
+            progress.note(sub_batch, outcome.retained)
+        if self.tells_runs:
+            progress.note_run(sub_batch)
+        for piece in pieces:
+            outputs = progress.take(piece)
+            if outputs is not None:
+                reply = Reply(
+                    request=piece[0].request,
+                    outputs=outputs,
+                    remaining_ns=left_ns,
+                    states={} if done is None else done.states,
+                    on_device=progress.on_device(piece[0].request),
+                    runs=progress.runs.get(piece[0].request, ()),
+                )
+                replies.append(reply)
+        return replies
 
     def _told(
         self, error: GeError, sub_batch: SubBatch, progress: Progress, done: Done | None
@@ -377,6 +396,29 @@ class Pipeline:
         sizes = sub_batch.bucket[1:]
         buckets = (bucket for one in self.fleet.sessions for bucket in one.refused)
         return any(all(map(operator.ge, bucket[1:], sizes)) for bucket in buckets)
+
+    def _count(self, round_: Round, progress: Progress) -> None:
+        if not round_.repeated:
+            self._count_batch(progress.requests, progress.costs)
+        sub_batches = round_.sub_batches
+        add, requests, costs = self.recorder.add, progress.requests, progress.costs
+        for sub_batch in sub_batches:
+            label = costs.label(sub_batch.priced) if sub_batch.planned else "unplanned"
+            add("ge_sub_batches_total", bucket=label)
+            if not sub_batch.planned:
+                add("ge_unplanned_shapes_total")
+        if not self.layout.axes or not sub_batches:
+            return
+        spans = [span for sub_batch in sub_batches for span in sub_batch.spans]
+        sizes = [requests[span.request].sizes for span in spans]
+        real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
+        longest = math.prod(map(max, zip(*sizes, strict=True)))
+        elements = {
+            "ge_elements_real_total": sum(real),
+            "ge_elements_run_total": sum([math.prod(s.priced) for s in sub_batches]),
+            "ge_elements_longest_total": longest * sum([span.count for span in spans]),
+        }
+        self.recorder.add_each(elements)
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
         self.traffic.add([(request.rows, request.sizes) for request in requests])
@@ -411,30 +453,13 @@ class Pipeline:
         last = "; further sizes are only counted" if len(self._logged) == MAX_LOGGED else ""
         log.warning("no bucket covers %s: it %s%s", named, fate, last)
 
-    def _count_runs(self, sub_batches: Sequence[SubBatch], progress: Progress) -> None:
-        add, requests, costs = self.recorder.add, progress.requests, progress.costs
-        for sub_batch in sub_batches:
-            label = costs.label(sub_batch.priced) if sub_batch.planned else "unplanned"
-            add("ge_sub_batches_total", bucket=label)
-            if not sub_batch.planned:
-                add("ge_unplanned_shapes_total")
-        if not self.layout.axes or not sub_batches:
-            return
-        spans = [span for sub_batch in sub_batches for span in sub_batch.spans]
-        sizes = [requests[span.request].sizes for span in spans]
-        real = [math.prod(own) * span.count for own, span in zip(sizes, spans, strict=True)]
-        longest = math.prod(map(max, zip(*sizes, strict=True)))
-        elements = {
-            "ge_elements_real_total": sum(real),
-            "ge_elements_run_total": sum([math.prod(s.priced) for s in sub_batches]),
-            "ge_elements_longest_total": longest * sum([span.count for span in spans]),
-        }
-        self.recorder.add_each(elements)
-
-    def _time(self, ended: FinishedRun, *, wait_s: float, split_s: float) -> None:
-        done = ended.outcome.done
+    def _measure(
+        self, ended: FinishedRun, sub_batch: SubBatch, *, wait_s: float, split_s: float
+    ) -> None:
+        """Count what a run took, and let costs follow it."""
         times = {"ge_wait_seconds_total": wait_s, "ge_split_seconds_total": split_s}
         self.recorder.add_each(times)
+        done = ended.outcome.done
         if done is None:
             return
         told = {
@@ -444,21 +469,13 @@ class Pipeline:
         if done.held_up_ns:
             told["ge_workspace_waits_total"] = 1
             told["ge_workspace_wait_seconds_total"] = done.held_up_ns / 1e9
+        if ended.outcome.error is None and sub_batch.planned:
+            took_ns = done.run_ns + RUN_OVERHEAD_NS
+            planned_ns = self.costs.expected(sub_batch.cost_ns, alone=done.alone)
+            told["ge_planned_seconds_total"] = planned_ns / 1e9
+            told["ge_plan_error_seconds_total"] = abs(took_ns - planned_ns) / 1e9
+            self.costs.observe(sub_batch.priced, took_ns, alone=done.alone)
         self.recorder.add_each(told, device=ended.device)
-
-    def _correct(self, sub_batch: SubBatch, ended: FinishedRun) -> None:
-        """Let costs follow what runs take."""
-        done = ended.outcome.done
-        if done is None or ended.outcome.error is not None or not sub_batch.planned:
-            return
-        took_ns = done.run_ns + RUN_OVERHEAD_NS
-        planned_ns = self.costs.expected(sub_batch.cost_ns, alone=done.alone)
-        planned = {
-            "ge_planned_seconds_total": planned_ns / 1e9,
-            "ge_plan_error_seconds_total": abs(took_ns - planned_ns) / 1e9,
-        }
-        self.recorder.add_each(planned, device=ended.device)
-        self.costs.observe(sub_batch.priced, took_ns, alone=done.alone)
 
 
 def _not_tried(killers: int) -> ExecutorLost:

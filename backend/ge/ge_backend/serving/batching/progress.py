@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory
@@ -165,21 +165,25 @@ class Progress:
             return None
         return join(self._pieces.pop(position), self.layout)
 
-    def fail(self, sub_batch: SubBatch, error: GeError) -> Iterator[Reply]:
-        """Yield the error as the reply to every request of a sub-batch, once each."""
-        for position in dict.fromkeys(span.request for span in sub_batch.spans):
-            yield from self.fail_one(position, error)
+    def fail(self, sub_batch: SubBatch, error: GeError) -> list[Reply]:
+        """Return the error as the reply to every request of a sub-batch, once each."""
+        return [reply for span in sub_batch.spans for reply in self.fail_one(span.request, error)]
 
-    def fail_one(self, position: int, error: GeError) -> Iterator[Reply]:
-        """Yield the error as the reply to one request, unless it has got one already."""
-        if position not in self._failed:
-            self._failed.add(position)
-            self._pieces.pop(position, None)
-            yield Reply(request=position, outputs={}, error=error)
+    def fail_one(self, position: int, error: GeError) -> list[Reply]:
+        """Return the error as the reply to one request; nothing if it has got one already."""
+        if position in self._failed:
+            return []
+        self._failed.add(position)
+        self._pieces.pop(position, None)
+        return [Reply(request=position, outputs={}, error=error)]
 
     def unwanted(self, position: int) -> bool:
         """Whether a request has failed, or its client does not wait for it any more."""
         return position in self._failed or self.requests[position].cancelled()
+
+    def abandoned(self, sub_batch: SubBatch) -> bool:
+        """Whether no request of a sub-batch is wanted any more."""
+        return all(self.unwanted(span.request) for span in sub_batch.spans)
 
     def failed(self, position: int) -> bool:
         """Whether a request has got its error already."""
