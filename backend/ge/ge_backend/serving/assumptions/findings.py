@@ -116,11 +116,12 @@ def _untestable(config: ModelConfig, session: Session, signature: Signature) -> 
 
 def _key(config: ModelConfig, session: Session, *, batched: bool | None) -> list[str]:
     signature = session.signature
+    names = [spec.name for spec in (*signature.inputs, *signature.outputs)]
     silent = () if signature.inputs else (*config.inputs, *config.outputs)
     fixed = fixed_sizes(signature.inputs, config.inputs, batched=bool(config.max_batch_size))
     states = () if config.sequence is None else config.sequence.states
     given = [sorted(each.items()) for each in (config.axes, config.generate)]
-    return kept_key(config, session, "axes", batched, given, states, silent, fixed)
+    return kept_key(config, session, "axes", batched, names, given, states, silent, fixed)
 
 
 def _found(
