@@ -220,6 +220,8 @@ class StatsReply:
 
 def joined(deltas: Sequence[Delta]) -> Delta:
     """Return one sample's deltas, at least one, as one."""
+    if len(deltas) == 1:
+        return deltas[0]
     return replace(
         deltas[-1],
         text="".join(delta.text for delta in deltas),

@@ -82,14 +82,32 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
+class _LiveSample:
+    """What one sample of a request has so far: its tokens, and the last delta that came."""
+
+    ids: list[int]
+    last: Delta
+    ended: bool
+
+    def take(self, delta: Delta) -> None:
+        """Keep what has come."""
+        self.ids += delta.ids
+        self.last, self.ended = delta, bool(delta.finish)
+
+    def now(self) -> Sample:
+        """Return it as an executor is sent it."""
+        return Sample(ids=tuple(self.ids), ended=self.ended, cumulative=self.last.cumulative)
+
+
+@dataclass(slots=True)
 class _Live:
     """A request without its last delta.
 
     Attributes:
-        submit: what an executor would be sent now.
+        submit: as it was asked.
         sent: whether the executor that lives has it.
         deaths: of executors that had it.
-        state: what each sample's last delta said, without text and tokens.
+        samples: what each has so far; empty before anything came.
         proven: it has brought a token since it was sent last.
         deadline_s: CLOCK_MONOTONIC; infinite: none.
     """
@@ -100,11 +118,12 @@ class _Live:
     sent: bool = False
     deaths: int = 0
     proven: bool = True
-    state: list[Delta] = field(default_factory=list)
+    samples: list[_LiveSample] = field(default_factory=list)
 
     def asked(self) -> Submit:
         """Return what an executor is sent: the time that is left is less the later that is."""
-        submit = replace(self.submit, again=self.deaths > 0)
+        samples = tuple(sample.now() for sample in self.samples) or self.submit.samples
+        submit = replace(self.submit, samples=samples, again=self.deaths > 0)
         left_s = max(0.001, self.deadline_s - time.monotonic())
         if not math.isfinite(left_s):
             return submit
@@ -116,22 +135,26 @@ class _Live:
 
     def note(self, deltas: Sequence[Delta]) -> tuple[list[Delta], bool]:
         """Keep what has come; return a delta per sample, and whether these were the last ones."""
-        first = replace(deltas[0], text="", ids=(), logprobs=(), cumulative=0.0, finish="")
-        self.state = self.state or [replace(first, sample=i) for i in range(first.samples)]
-        samples = list(self.submit.samples or (Sample(),) * first.samples)
-        whole = list(self.state)
+        if not self.samples:
+            first = replace(deltas[0], cumulative=0.0, finish="")
+            given = self.submit.samples or (Sample(),) * first.samples
+            self.samples = [
+                _LiveSample(
+                    list(one.ids), replace(first, sample=at, cumulative=one.cumulative), one.ended
+                )
+                for at, one in enumerate(given)
+            ]
         for delta in deltas:
-            whole[delta.sample] = delta
-            self.state[delta.sample] = replace(delta, text="", ids=(), logprobs=())
-            before = samples[delta.sample]
-            samples[delta.sample] = Sample(
-                ids=before.ids + delta.ids,
-                ended=bool(delta.finish),
-                cumulative=delta.cumulative,
-            )
-        self.submit = replace(self.submit, samples=tuple(samples))
+            self.samples[delta.sample].take(delta)
         self.proven = True
-        return whole, all(sample.ended for sample in samples)
+        new = {delta.sample: delta for delta in deltas}
+        whole = [new.get(at) or _without_news(one.last) for at, one in enumerate(self.samples)]
+        return whole, all(one.ended for one in self.samples)
+
+
+def _without_news(delta: Delta) -> Delta:
+    """Return how a sample stands, of which nothing is new."""
+    return replace(delta, text="", ids=(), logprobs=())
 
 
 @dataclass(slots=True)

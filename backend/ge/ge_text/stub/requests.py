@@ -8,8 +8,8 @@ are `input_ids` in place of `text_input`, `output_ids`, `warnings` and `descript
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -98,20 +98,9 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
     Raises:
         OutOfMemory: shared memory has no room for it.
     """
-    before = asked.prompt.text if first and asked.prepend else ""
-    arrays: dict[str, Any] = {
-        "text_output": _strings([before + delta.text for delta in deltas]),
-        "finish_reason": _strings([delta.finish or "None" for delta in deltas]),
-        "cumulative_logprob": np.array([d.cumulative for d in deltas], np.float32),
-        "logprobs": _strings(
-            [f"[{','.join(d.logprobs)}]" if d.logprobs else "null" for d in deltas]
-        ),
-        "num_input_tokens": np.array([deltas[0].prompt_tokens], np.uint32),
-        "num_output_tokens": np.array([len(delta.ids) for delta in deltas], np.uint32),
-        "output_ids": np.array([n for delta in deltas for n in delta.ids], np.int64),
-        "warnings": _strings([json.dumps(deltas[0].warnings)]),
-    }
-    wanted = {name: array for name, array in arrays.items() if name in asked.wanted}
+    if first and asked.prepend:
+        deltas = [replace(delta, text=asked.prompt.text + delta.text) for delta in deltas]
+    wanted = {name: write(deltas) for name, write in WRITERS.items() if name in asked.wanted}
     Room().check(wanted.values())
     said = {"parameters": _response_parameters(asked, deltas)} if asked.parameters else {}
     return pb_utils.InferenceResponse(
@@ -199,3 +188,18 @@ def _switch(tensors: Mapping[str, Any], name: str, *, default: bool = False) -> 
 
 def _strings(texts: Sequence[str]) -> Any:
     return np.array([text.encode() for text in texts], dtype=np.object_)
+
+
+# The outputs of a response, in their order, and what of deltas each is.
+WRITERS: Mapping[str, Callable[[Sequence[Delta]], Any]] = {
+    "text_output": lambda deltas: _strings([delta.text for delta in deltas]),
+    "finish_reason": lambda deltas: _strings([delta.finish or "None" for delta in deltas]),
+    "cumulative_logprob": lambda deltas: np.array([d.cumulative for d in deltas], np.float32),
+    "logprobs": lambda deltas: _strings(
+        [f"[{','.join(d.logprobs)}]" if d.logprobs else "null" for d in deltas]
+    ),
+    "num_input_tokens": lambda deltas: np.array([deltas[0].prompt_tokens], np.uint32),
+    "num_output_tokens": lambda deltas: np.array([len(d.ids) for d in deltas], np.uint32),
+    "output_ids": lambda deltas: np.array([n for d in deltas for n in d.ids], np.int64),
+    "warnings": lambda deltas: _strings([json.dumps(deltas[0].warnings)]),
+}
