@@ -57,9 +57,9 @@ fix: $(VENV)/.check ## mend what ruff can mend by itself
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-# Two files at a time: much of a test is waiting for processes, and more at once want memory. In the
-# order of tests/tiers.py: the longest first, so that none is left alone at the end.
-TESTS = $(RUN) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 20 --junit-xml
+# Three files at a time, on two cores, too: half of a test is waiting for processes. In the order of
+# tests/tiers.py: the longest first, so that none is left alone at the end.
+TESTS = $(RUN) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 20 --junit-xml
 
 test: $(VENV)/.test $(NPU_SOURCES) ## what a change needs tested, with the real server
 	$(TESTS) build/test.xml -m "not long" $(ARGS)
