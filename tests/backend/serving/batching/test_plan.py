@@ -225,10 +225,13 @@ def test_rows_of_equal_sizes_are_cut_as_any_others(table, count, size, lanes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "_is_one_run", lambda *_: False)
         searched = plan(requests, costs, policy).sub_batches
-    found = plan(requests, costs, policy).sub_batches
-    if found != searched:
-        assert len(found) == 1
-        assert found[0].cost_ns == pytest.approx(sum(run.cost_ns for run in searched))
+    assert plan(requests, costs, policy).sub_batches == searched
+
+
+def test_rows_that_cost_as_much_alone_run_alone():
+    """Where a user has named that bucket, a longer run gains nothing and is not prepared."""
+    batch = plan(requests_of([(8, (4,))]), DynamicCosts({(1, 4): 5.0}, max_rows=8), ONE_AXIS)
+    assert [run.rows for run in batch.sub_batches] == [1] * 8
 
 
 def test_requests_of_different_keys_never_run_together():

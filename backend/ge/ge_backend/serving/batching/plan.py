@@ -227,7 +227,7 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_
 
 
 def _is_one_run(count: int, sizes: Shape, costs: CostModel, lanes: int) -> bool:
-    """Whether rows of equal sizes run together: each would cost no less in a run of fewer.
+    """Whether rows of equal sizes run together: each would cost more in a run of fewer.
 
     Nor little enough more for lanes that would idle to have them.
     """
@@ -238,7 +238,7 @@ def _is_one_run(count: int, sizes: Shape, costs: CostModel, lanes: int) -> bool:
         if rows >= count:
             break
         total = cost / rows * count
-        if total < whole or (
+        if total <= whole or (
             lanes > 1
             and total <= whole * LANE_SLACK
             and (rows == 1 or cost <= whole / lanes * LANE_SLACK)
