@@ -131,12 +131,14 @@ class TritonConnection:
         """
         responses = self._responses(call.model, text_inputs(call), text_outputs(call))
         async with contextlib.aclosing(responses):
+            other = False
             async for outputs in responses:
-                if DESCRIPTION in outputs:
-                    raise OtherDescriptionError(call.model)
+                other = other or DESCRIPTION in outputs
                 pieces = read_pieces(outputs)
                 if pieces:
                     yield pieces
+        if other:
+            raise OtherDescriptionError(call.model)
 
     async def description(self, model: str) -> str:
         """Return what a language model of this project says of itself, JSON.
@@ -147,16 +149,22 @@ class TritonConnection:
         empty = np.array([b""], np.object_)
         given = {"text_input": empty, DESCRIPTION: empty}
         responses = self._responses(model, given, (DESCRIPTION,))
+        described = ""
         async with contextlib.aclosing(responses):
-            async for outputs in responses:
+            async for outputs in responses:  # to the end, see `_responses`
                 if DESCRIPTION in outputs:
-                    return str(outputs[DESCRIPTION][0].decode())
-        raise _not_ready(model)
+                    described = outputs[DESCRIPTION][0].decode()
+        if not described:
+            raise _not_ready(model)
+        return described
 
     async def _responses(
         self, model: str, inputs: Mapping[str, Array], outputs: Sequence[str]
     ) -> AsyncGenerator[dict[str, Array], None]:
         """Yield the outputs of a model's responses; closing it cancels the request.
+
+        What is wanted whole is read to its end: a request that is cancelled as its last response
+        goes out may hold its model in the server, which is then never unloaded (seen on 2.51).
 
         Raises:
             ApiError: the server has refused or failed it.
