@@ -36,10 +36,11 @@ def read(url: str) -> dict[str, float]:
     }
 
 
-def settled(url: str, before: dict[str, float]) -> dict[str, float]:
-    """Return the counters once they have changed and two looks in a row find the same."""
-    end_s, last, now = time.monotonic() + PATIENCE_S, before, before
-    while (now == before or now != last) and time.monotonic() < end_s:
+def settled(url: str, before: dict[str, float] | None = None) -> dict[str, float]:
+    """Return the counters once two looks in a row find the same, and other ones than before."""
+    end_s = time.monotonic() + PATIENCE_S
+    last, now = None, read(url)
+    while (now != last or now == before) and time.monotonic() < end_s:
         time.sleep(PUBLISHED_S)
         last, now = now, read(url)
     return now
@@ -48,7 +49,7 @@ def settled(url: str, before: dict[str, float]) -> dict[str, float]:
 def main(options: argparse.Namespace) -> None:
     triton = options.triton
     metrics_url = options.metrics_url or f"http://{options.url.rpartition(':')[0]}:8002/metrics"
-    before = read(metrics_url)
+    before = settled(metrics_url)  # requests of others may not have been counted yet
     ids = np.arange(11)[np.newaxis]
     tokens = triton.InferInput("input_ids", ids.shape, "INT64")
     tokens.set_data_from_numpy(ids)
