@@ -75,6 +75,7 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.lives = 0
         self.ready = True
         self.asked = []
+        self.read_whole = []  # of each description, whether its reader was there to the end
 
     def ServerLive(self, request, context):  # noqa: N802
         self.still.wait()
@@ -120,6 +121,9 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
                 answer.infer_response.outputs.add(name=name, datatype="BYTES", shape=[1])
                 answer.infer_response.raw_output_contents.append(block)
             yield answer
+            if outputs[0][0] == "description":
+                time.sleep(0.1)  # for who cancels as soon as it has come
+                self.read_whole.append(context.is_active())
 
     def ModelInfer(self, request, context):  # noqa: N802
         self.still.wait()
@@ -270,7 +274,7 @@ def test_a_model_that_is_not_served_is_unknown_or_not_ready(writers, name, ready
 
 def test_a_model_describes_itself(writers):
     """Where a prompt goes by another description, that is an error of its own, to try again."""
-    _, asked = writers
+    servicer, asked = writers
 
     async def other(connection):
         with pytest.raises(OtherDescriptionError) as caught:
@@ -279,6 +283,8 @@ def test_a_model_describes_itself(writers):
         return caught.value.status
 
     assert asked(lambda connection: connection.description("writer"), other) == ["{}", 503]
+    # Cancelled, it might hold the model in the server, which is then never unloaded.
+    assert servicer.read_whole == [True, True]
 
 
 def test_a_model_that_is_for_something_else_is_unknown(writers):
