@@ -41,16 +41,15 @@ class Steps:
         Raises:
             InvalidRequest, ExecutorLost: as `Sequencer.admit`.
         """
-        sequence, flags, now_s = _sequence(request), request.flags(), time.monotonic()
-        start, end = bool(flags & START), bool(flags & END)
+        sequence, start, end = _controls(request)
+        now_s = time.monotonic()
         return self._sequencer.admit(read, sequence, start=start, end=end, now_s=now_s)
 
     def skip(self, index: int, request: Any) -> None:
         """Note the request at this place of the host's list, which gets an error instead."""
         with contextlib.suppress(InvalidRequest):  # whose it is can never be said
-            sequence, flags, now_s = _sequence(request), request.flags(), time.monotonic()
-            start, end = bool(flags & START), bool(flags & END)
-            self._sequencer.skip(index, sequence, start=start, end=end, now_s=now_s)
+            sequence, start, end = _controls(request)
+            self._sequencer.skip(index, sequence, start=start, end=end, now_s=time.monotonic())
 
     def settle(self, index: int, reply: Reply) -> None:
         """Note the outcome of a step that was admitted."""
@@ -68,6 +67,12 @@ class Steps:
         if self._sequencer.live != self._live:
             self._live = self._sequencer.live
             self._recorder.set("ge_sequences_live", self._live)
+
+
+def _controls(request: Any) -> tuple[Any, bool, bool]:
+    """Return the id of a request's sequence, and whether that begins and ends with it."""
+    flags = request.flags()
+    return _sequence(request), bool(flags & START), bool(flags & END)
 
 
 def is_ready(request: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Mapping
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull, StateLost
@@ -16,10 +15,15 @@ __all__ = ["Sequencer"]
 
 
 class Sequencer:
-    """The live sequences of one model instance and the sizes of their states; for one thread."""
+    """The live sequences of one model instance and the sizes of their states; for one thread.
+
+    Attributes:
+        events: what became of sequences so far; see `SlotTable`.
+    """
 
     def __init__(self, batching: SequenceBatching) -> None:
         self._table = SlotTable(batching.slots, batching.idle_s)
+        self.events = self._table.events
         # The slot of a request is its place in the host's list then; tested on 2.51.
         self._placed = batching.strategy == "direct"
         varying = [state for state in batching.states if -1 in state.dims]
@@ -94,11 +98,6 @@ class Sequencer:
     def live(self) -> int:
         """How many sequences live."""
         return self._table.live
-
-    @property
-    def events(self) -> Counter[str]:
-        """What became of sequences so far; see `SlotTable`."""
-        return self._table.events
 
     def _take(
         self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
