@@ -54,11 +54,6 @@ class HeldGraph:
     count: int = 0
     bound: BoundRuns | None = None
 
-    @property
-    def graph(self) -> Graph:
-        """The entry's."""
-        return self.entry.graph
-
 
 def run_graph(
     held: HeldGraph,
@@ -94,7 +89,7 @@ def run_graph(
         results = held.bound.run(message, inputs, places)
     elif held.states is None:
         with quiet_failures() if message.trial else nullcontext():
-            results = held.graph.run(inputs, places, exclusive=grant.alone)
+            results = held.entry.graph.run(inputs, places, exclusive=grant.alone)
     else:
         results, states = held.states.run(
             inputs,
@@ -135,7 +130,7 @@ def run(held: HeldGraph, segment: Segment, message: Run, grant: Grant) -> tuple[
     done, results = run_graph(held, message, inputs, views, grant)
     try:
         strays = {n: value for n, value in results.items() if not _settle(n, value, views)}
-        spilled, descriptor = _spill(strays, held.graph, segment, spill)
+        spilled, descriptor = _spill(strays, held.entry.graph, segment, spill)
     except GeError as error:
         if held.states is None:
             raise
@@ -155,7 +150,7 @@ def measure(held: HeldGraph, message: Prepare) -> Prepared:
     cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
     if cost is None or not cached:
         with quiet_failures():
-            cost = _measured(held.graph, message)
+            cost = _measured(held.entry.graph, message)
         if message.alone:
             costs[message.inputs] = cost
     return Prepared(

@@ -223,7 +223,7 @@ class StubHandler:
         entry, graph_cache = held.entry, self._context.graph_cache
         measures = message.alone and message.repeats > 0
         if measures:
-            held.graph.settle()
+            held.entry.graph.settle()
 
         def action(grant: Grant) -> Reply:
             del grant  # measured as it will run under load
@@ -425,12 +425,12 @@ class StubHandler:
         former, held.states = held.states, None
         if former is not None:
             former.close()
-        held.states, held.count = open_states(held.graph, layout), layout.count
+        held.states, held.count = open_states(held.entry.graph, layout), layout.count
         return messages.Ok(id=message.id)
 
     def _retain_tensors(self, message: messages.RetainTensors) -> messages.Message:
         held = self._held(message.graph)
-        memory = self._bound_graphs.open(message, held.graph)
+        memory = self._bound_graphs.open(message, held.entry.graph)
         held.bound = self._bound_graphs.run_of(message.graph)
         return memory
 
