@@ -294,11 +294,11 @@ class Endpoints:
         """Return what clients learn about each model, and each adapter of one."""
         listed = []
         for model in await self._triton.models():
-            listed.append(self._told(model, model.name))
+            listed.append(self._entry(model, model.name))
             if model.ability is Ability.TEXT:
                 names = await self._adapters(model)
                 listed += [
-                    {**self._told(model, f"{model.name}{ADAPTER}{name}"), "parent": model.name}
+                    {**self._entry(model, f"{model.name}{ADAPTER}{name}"), "parent": model.name}
                     for name in names
                 ]
         return listed
@@ -311,7 +311,7 @@ class Endpoints:
             return await self._described.adapters(model.name)
         return ()
 
-    def _told(self, model: ServedModel, name: str) -> dict[str, Any]:
+    def _entry(self, model: ServedModel, name: str) -> dict[str, Any]:
         return {
             "id": name,
             "object": "model",

@@ -40,13 +40,12 @@ from ge_openai.messages import (
 )
 from ge_openai.rendering import Rendering
 
-__all__ = ["CONFIG", "OTHERS", "SPECIAL", "TEMPLATE", "TOKENIZER", "AddedTokens", "ChatTemplate"]
+__all__ = ["CONFIG", "OTHERS", "SPECIAL", "TEMPLATE", "AddedTokens", "ChatTemplate"]
 
 CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 SPECIAL = "special_tokens_map.json"
-TOKENIZER = "tokenizer.json"
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
 ASSISTANT = "assistant"  # templates leave out what it thought
 PLAIN = Rendering()
@@ -226,7 +225,7 @@ def _put_before(processor: Any) -> str:
 
 
 def _no_tokenizer(error: Exception) -> ApiError:
-    return ApiError(f"the model's {TOKENIZER} cannot be read: {error}")
+    return ApiError(f"the model's tokenizer.json cannot be read: {error}")
 
 
 class _Generation(jinja2.ext.Extension):  # type: ignore[misc] # jinja2 is not installed everywhere

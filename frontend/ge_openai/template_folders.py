@@ -24,9 +24,7 @@ __all__ = ["Templates", "template_files", "template_in"]
 
 def template_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's folder that its chat template is read from."""
-    names = (folder / name for name in (CONFIG, SPECIAL, TEMPLATE))
-    files = dict.fromkeys((*names, *tokenizer_files(folder)))
-    return [path for path in files if path.is_file()] + _others(folder)
+    return list(dict.fromkeys((*_own_files(folder), *tokenizer_files(folder))))
 
 
 def template_in(folder: Path, read: ReadTokenizer = as_written) -> ChatTemplate:
@@ -37,16 +35,16 @@ def template_in(folder: Path, read: ReadTokenizer = as_written) -> ChatTemplate:
         OSError: a file cannot be read.
         ValueError: a file is no text.
     """
-    paths = [path for name in (CONFIG, SPECIAL, TEMPLATE) if (path := folder / name).is_file()]
-    paths += _others(folder)
+    paths = _own_files(folder)
     files = {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in paths}
     tokenizer = folder / TOKENIZER
     return ChatTemplate(files, lambda: read(tokenizer) if tokenizer.is_file() else "")
 
 
-def _others(folder: Path) -> list[Path]:
-    """Return the files of variants, which transformers writes beside the default's."""
-    return sorted((folder / OTHERS).glob("*.jinja"))
+def _own_files(folder: Path) -> list[Path]:
+    """Return the files of a template, and of variants, which transformers writes beside it."""
+    paths = (folder / name for name in (CONFIG, SPECIAL, TEMPLATE))
+    return [*filter(Path.is_file, paths), *sorted((folder / OTHERS).glob("*.jinja"))]
 
 
 class Templates:
