@@ -17,7 +17,7 @@ from ge_backend.model.config.model_folder import read_folder
 from ge_backend.model.config.placement import place
 from ge_backend.model.config.settings import VLLM
 from ge_backend.model.files.checkpoint import read_checkpoint
-from ge_backend.model.files.model_file import model_files
+from ge_backend.model.files.model_file import model_bytes
 from ge_backend.model.layout.layout import Layout, TensorLayout
 from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.shaped import ShapedModel
@@ -81,11 +81,10 @@ def measure_demand(path: Path, *, device: str | None, cache_dir: Path | None) ->
         prepared = _prepare_largest(model)
         tensors = [tensor_bytes(model.layout, bucket) for bucket in model.grid.entries]
         known = [nbytes for nbytes in tensors if nbytes is not None]
-        files = model_files(Path(model.session.source.path))
         return Demand(
             model=model.config.name,
             devices=devices,
-            weights_bytes=sum(file.stat().st_size for file in files),
+            weights_bytes=model_bytes(Path(model.session.source.path)),
             io_bytes=max(known) * given.instances if len(known) == len(tensors) else None,
             workspace_bytes=max((one.workspace_bytes for one in prepared), default=0),
             run_ns=max((one.cost_ns for one in prepared), default=0),
