@@ -185,9 +185,8 @@ class GenerationClient:
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
     _numbers: Iterator[int] = field(init=False, default_factory=partial(itertools.count, 1))
-    _aborted_on_trial: int = field(
-        init=False, default=0
-    )  # the request that was on trial then; 0: none
+    # The request that was aborted while it was on trial; 0: none.
+    _aborted_on_trial: int = field(init=False, default=0)
     _stats_asked: bool = field(init=False, default=False)
     _closing: threading.Event = field(init=False, default_factory=threading.Event)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)

@@ -223,7 +223,8 @@ def _judged(config: ModelConfig, session: Session, known: Findings, layout: Layo
     trial = trial_of(config, session, known.signature, known.bounds)
     tolerance = _tolerance(config, session, layout)
     samples = () if known.lengths is None else samples_of(config, trial, known.lengths)
-    meant, unpadded = layout, tuple[str, ...]()
+    meant = layout
+    unpadded: tuple[str, ...] = ()
 
     def padding(lengths: Lengths) -> Verdict:
         nonlocal meant, unpadded
