@@ -18,6 +18,7 @@ from benchmarks.encoder.mixes import MIXES
 from benchmarks.encoder.systems import PRECISIONS, served_systems, write_repository
 from benchmarks.encoder.traffic import MINILM, load_encoder, pools_of, sequences
 from benchmarks.harness.client import LoadProcess
+from benchmarks.harness.figures import percentile
 from benchmarks.harness.generator import Report
 from benchmarks.harness.servers import Running, serve
 from benchmarks.harness.turns import Load, one_window
@@ -89,7 +90,8 @@ def main() -> None:
     add("--system", default="ge_checkpoint", help="one of ours in bench_serving")
     add("--precision", choices=PRECISIONS, default="fp32")
     add("--mix", nargs="+", choices=tuple(MIXES), default=["lognormal"])
-    add("--concurrency", nargs="+", type=int, default=[32])
+    add("--concurrency", nargs="*", type=int, default=[32])
+    add("--rate", nargs="*", type=float, default=[], help="requests at random, so many a second")
     add("--seconds", type=float, default=6.0)
     add("--instances", type=int, default=2)
     add("--device", default="cpu", help="in torch also cuda:0")
@@ -108,21 +110,27 @@ def main() -> None:
         write_repository(folder / "models", [ours], encoder.files, encoder.width)
         with serve(folder / "models") as server, LoadProcess(pools) as process:
             (system,) = server.systems([ours.system])
-            for mix in options.mix:
-                for in_flight in options.concurrency:
-                    load = Load(traffic=mix, in_flight=in_flight)
-                    before = _metrics(server, system.model)
-                    report = one_window(process, system, load, options.seconds)
-                    after = _metrics(server, system.model)
-                    change = {name: value - before.get(name, 0.0) for name, value in after.items()}
-                    print(f"\n{MIXES[mix].help}, {in_flight} in flight: microseconds per request")
-                    _print(report, change)
+            for load in _loads(options):
+                before = _metrics(server, system.model)
+                report = one_window(process, system, load, options.seconds)
+                after = _metrics(server, system.model)
+                change = {name: value - before.get(name, 0.0) for name, value in after.items()}
+                lengths = MIXES[load.traffic].help
+                print(f"\n{lengths}, {load.label}: microseconds per request")
+                _print(report, change)
+
+
+def _loads(options: argparse.Namespace) -> list[Load]:
+    loops = [{"in_flight": number} for number in options.concurrency]
+    rates = [{"rate": number} for number in options.rate]
+    return [Load(traffic=mix, **each) for mix in options.mix for each in (*loops, *rates)]
 
 
 def _print(report: Report, metrics: Mapping[str, float]) -> None:
     for name, spent, remark in budget(report, metrics, os.cpu_count() or 1):
         print(f"{name:24} {spent:8.0f}  {remark}".rstrip())
-    print(shape(metrics), flush=True)
+    p50, p99 = (percentile(report.latencies_ms, percent) for percent in (50, 99))
+    print(f"p50 {p50:.1f} ms, p99 {p99:.1f} ms; {shape(metrics)}", flush=True)
 
 
 def _metrics(server: Running, model: str) -> dict[str, float]:
