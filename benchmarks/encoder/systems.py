@@ -39,7 +39,7 @@ CPP = "cpp_onnx"
 _CONFIG = """\
 backend: "{backend}"
 max_batch_size: 32
-input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] allow_ragged_batch: true }} ]
+input [ {{ name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] {ragged} }} ]
 output [ {{ name: "sentence_embedding" data_type: TYPE_FP32 dims: [ {width} ] }} ]
 instance_group [ {{ count: {instances} kind: KIND_CPU }} ]
 """
@@ -251,7 +251,11 @@ def write_repository(
         width: of the encoder's output.
     """
     for served in systems:
-        config = _CONFIG.format(backend=served.backend, instances=served.instances, width=width)
+        # Triton's C++ backend has ragged tensors end to end, and batches those of one length.
+        ragged = "" if served.backend == "onnxruntime" else "allow_ragged_batch: true"
+        config = _CONFIG.format(
+            backend=served.backend, instances=served.instances, width=width, ragged=ragged
+        )
         if served.batches:
             bound = f"preferred_batch_size: [ {served.preferred} ]" if served.preferred else ""
             config += _BATCHING.format(preferred=bound)
