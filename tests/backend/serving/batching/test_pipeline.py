@@ -285,6 +285,25 @@ def test_one_row_tells_whether_a_graph_refuses_sizes_or_rows(open_pipeline, nth,
     assert "Guard failed" in str(replies[0].error)
 
 
+@pytest.mark.parametrize(("times", "lanes", "here"), [(1, 1, 2), (1e9, 1, 0), (1, 2, 0)])
+def test_several_runs_are_made_in_this_thread_where_they_are_short(
+    open_any_pipeline, monkeypatch, times, lanes, here
+):
+    """Not where they may go side by side, nor where clients may give up meanwhile."""
+    made = []
+    run_here = Session.run_here
+    monkeypatch.setattr(Session, "run_here", lambda *of: made.append(of) or run_here(*of))
+    pipeline = open_any_pipeline(
+        costs=DynamicCosts({bucket: cost * times for bucket, cost in TABLE.items()}, 4),
+        policy=Policy(axes=("length",), lanes=lanes),
+    )
+    batch = [[[1]], [[2] * 32]]
+    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    for at, rows in enumerate(batch):
+        assert_echoed(replies[at], rows)
+    assert len(made) == here
+
+
 def test_when_every_run_fails_every_request_gets_the_error(open_pipeline):
     """Nobody waits for a reply that never comes."""
     pipeline = open_pipeline(faults=[{"on": "run", "do": "fail"}])

@@ -29,7 +29,7 @@ from ge_backend.serving.batching.progress import Progress, Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.batching.split import refused_requests, split
 from ge_backend.serving.batching.stage import deadline_of, direct, stage, sub_batch_shapes
-from ge_backend.serving.fleet.attempt import FinishedRun
+from ge_backend.serving.fleet.attempt import LOOK_EVERY_NS, FinishedRun
 from ge_backend.serving.fleet.fleet import Fleet
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
 from ge_backend.shapes.buckets.costs import CostModel
@@ -229,9 +229,12 @@ class Pipeline:
         left_ns = sum(waiting.values())
         self.free_at_ns = time.monotonic_ns() + left_ns / lanes
         since = time.perf_counter()
-        here = self._run_here(round_, progress)
+        here = self._runs_here(round_, progress, left_ns)
         if here is not None:
-            yield from self._answer(here, runs[0], progress, left_ns=0.0, since=since)
+            for ended, run in zip(here, runs, strict=True):
+                left_ns -= run.cost_ns
+                yield from self._answer(ended, run, progress, left_ns, since)
+                since = time.perf_counter()
             self._count(round_, progress)
             return
         deadlines = [deadline_of(run, progress.requests) for run in runs]
@@ -281,30 +284,35 @@ class Pipeline:
         self._measure(ended, sub_batch, wait_s=arrived - since, split_s=split_s)
         return replies
 
-    def _run_here(self, round_: Round, progress: Progress) -> FinishedRun | None:
-        """Make a round's only run in this thread and process, if the executor is here.
+    def _runs_here(
+        self, round_: Round, progress: Progress, left_ns: float
+    ) -> Iterator[FinishedRun] | None:
+        """Return a round's runs, each made in this thread as it is asked for, where that is best.
 
         Returns:
-            How it ended; None where the executor is elsewhere, or has several runs at once to
-            choose from, and where tensors are so large that they had better lie in memory that is
-            there already.
+            How each ends; None where the executor is in another process, where several runs go side
+            by side or are so long that someone is to look meanwhile, and where tensors are so large
+            that they had better lie in memory that is there already.
         """
-        device = self.fleet.here() if len(round_.sub_batches) == 1 else None
-        if device is None:
+        device, runs = self.fleet.here(), round_.sub_batches
+        in_turn = len(runs) == 1 or (self.policy.lanes == 1 and left_ns < LOOK_EVERY_NS)
+        if device is None or not in_turn:
             return None
         started = time.perf_counter()
-        (sub_batch,) = round_.sub_batches
         requests, retention = progress.requests, progress.retention
-        shapes = sub_batch_shapes(sub_batch, requests, self.layout, retention, staged=False)
-        if shapes.nbytes > MAX_DIRECT_BYTES and retention is None:
+        shapes = [
+            sub_batch_shapes(run, requests, self.layout, retention, staged=False) for run in runs
+        ]
+        if retention is None and any(each.nbytes > MAX_DIRECT_BYTES for each in shapes):
             return None
         session = device.session
-        graph, priority = session.graph, session.priority
-        run, inputs = direct(
-            shapes, requests, self.layout, graph=graph, priority=priority, solo=round_.solo
-        )
+        graph, priority, solo = session.graph, session.priority, round_.solo
+        orders = [
+            direct(each, requests, self.layout, graph=graph, priority=priority, solo=solo)
+            for each in shapes
+        ]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
-        return FinishedRun(0, session.run_here(run, inputs), device.name)
+        return (FinishedRun(0, session.run_here(*order), device.name) for order in orders)
 
     def _stage(
         self,

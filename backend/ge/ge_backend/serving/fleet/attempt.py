@@ -24,7 +24,7 @@ from ge_backend.executor.client.in_flight import InFlight, RunResult
 from ge_backend.executor.protocol.messages import Run
 from ge_backend.serving.fleet.fleet_device import FleetDevice
 
-__all__ = ["Attempt", "FinishedRun", "Placed", "died_again", "failed"]
+__all__ = ["LOOK_EVERY_NS", "Attempt", "FinishedRun", "Placed", "died_again", "failed"]
 
 # How often it is asked whether the runs in flight are still wanted. Asking the host costs 10-25 us
 # per request (tested on 2.51), and a batch that is done sooner asks nothing.
