@@ -129,3 +129,34 @@ def test_an_instance_has_few_runs_at_once(monkeypatch, tmp_path, cores, instance
         environment={"GE_EXECUTOR": "inline"},
     )
     assert executor_of(config, "cpu").args[2] == lanes
+
+
+@pytest.mark.parametrize(
+    ("executor", "cores", "instances", "threads", "taken"),
+    [
+        ("inline", 2, 2, 0, 1),
+        ("inline", 8, 2, 0, 4),
+        ("inline", 2, 8, 0, 1),
+        ("inline", 2, 2, 2, 2),  # it is said
+        ("inline", 2, 1, 0, 0),  # left to the device
+        ("process", 2, 2, 0, 0),
+    ],
+)
+def test_instances_apart_share_the_cores(
+    monkeypatch, tmp_path, executor, cores, instances, threads, taken
+):
+    """None sees the others' runs, so that each took all cores as if it were alone."""
+    monkeypatch.setattr(connect, "usable_cores", lambda: cores)
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("m/constants.pkl", b"")
+    config = ModelConfig.read(
+        {
+            "name": "m",
+            "instance_group": [{"count": instances}],
+            "parameters": {"threads": {"string_value": str(threads)}},
+        },
+        directory=tmp_path,
+        version="1",
+        environment={"GE_EXECUTOR": executor},
+    )
+    assert source_of(config, "cpu").threads == taken

@@ -188,7 +188,7 @@ def source_of(config: ModelConfig, device: str) -> GraphSource:
         path,
         precision=config.precision,
         engine="" if config.engine == AUTO else config.engine,
-        threads=config.threads,
+        threads=config.threads or _threads_apart(config),
         options=config.options,
         declared=_declared(config, path),
     )
@@ -264,6 +264,19 @@ def _inline_lanes(config: ModelConfig) -> int:
         return 0
     cores = usable_cores()
     return max(min(config.instances, cores), cores // MAX_THREADS, 1)
+
+
+def _threads_apart(config: ModelConfig) -> int:
+    """Return the CPU threads of a run of one of several instances that are apart; else 0.
+
+    Executors inside their instances do not see each other's runs, so none of these is alone, and
+    each has its share of the cores.
+    """
+    lanes = _inline_lanes(config)
+    if config.instances == 1 or not lanes:
+        return 0
+    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+    return usable_cores() // lanes if runs_inline(config, machine) else 0
 
 
 def _spare_after_s(machine: MachineConfig) -> float | None:

@@ -126,8 +126,8 @@ SETTINGS: tuple[Setting, ...] = (
         key="threads",
         default="0",
         help="CPU threads of one run. 0: one, and all cores for runs that have been alone on the "
-        "device for a while, where that is faster; the runs themselves find that out. At most "
-        f"{MAX_THREADS}.",
+        "device for a while, where that is faster; the runs themselves find that out. With several "
+        f"`inline` instances each has its share of the cores. At most {MAX_THREADS}.",
     ),
     Setting(
         key="assume",
