@@ -239,10 +239,10 @@ class EnsembleRunner:
             known.arrays |= self._written(step, reply.outputs)
         except InvalidRequest as error:
             return error
-        known.runs += [replace(run, step=step.node.model) for run in reply.runs]
-        known.on_device |= {
-            step.node.outputs[name]: tensor for name, tensor in reply.on_device.items()
-        }
+        if reply.runs:
+            known.runs += [replace(run, step=step.node.model) for run in reply.runs]
+        for name, tensor in reply.on_device.items():
+            known.on_device[step.node.outputs[name]] = tensor
         return None
 
     def _on_device(self, step: EnsembleStep, known: _Known) -> dict[str, DeviceTensor]:

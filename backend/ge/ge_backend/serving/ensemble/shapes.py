@@ -29,8 +29,10 @@ def for_graph(array: Array, declared: TensorConfig, *, batched: bool) -> Array:
     Raises:
         InvalidRequest: its shape does not fit the reshape.
     """
-    what = f"input {declared.name!r}"
-    return _reshaped(what, array, declared.dims, declared.graph_dims, batched=batched)
+    given, wanted = declared.dims, declared.graph_dims
+    if given == wanted:
+        return array
+    return _reshaped(f"input {declared.name!r}", array, given, wanted, batched=batched)
 
 
 def from_graph(array: Array, declared: TensorConfig, *, batched: bool) -> Array:
@@ -39,8 +41,10 @@ def from_graph(array: Array, declared: TensorConfig, *, batched: bool) -> Array:
     Raises:
         InvalidRequest: its shape does not fit the reshape.
     """
-    what = f"output {declared.name!r}"
-    return _reshaped(what, array, declared.graph_dims, declared.dims, batched=batched)
+    given, wanted = declared.graph_dims, declared.dims
+    if given == wanted:
+        return array
+    return _reshaped(f"output {declared.name!r}", array, given, wanted, batched=batched)
 
 
 def as_read(array: Array, dims: Shape, *, written: bool, read: bool) -> Array:
@@ -54,17 +58,17 @@ def as_read(array: Array, dims: Shape, *, written: bool, read: bool) -> Array:
         written: whether the writer has batches: the tensor begins with a batch dimension.
         read: whether the reader has batches.
     """
+    if read == written:
+        return array
     fits = agree(array.shape, dims)
-    if read and not written and fits:
+    if read and fits:
         return array[np.newaxis]
-    if written and not read and not fits and array.shape[0] == 1:
+    if written and not fits and array.shape[0] == 1:
         return array.reshape(array.shape[1:])
     return array
 
 
 def _reshaped(what: str, array: Array, given: Shape, wanted: Shape, *, batched: bool) -> Array:
-    if given == wanted:
-        return array
     skip = 1 if batched else 0
     rows, shape = array.shape[:skip], array.shape[skip:]
     if agree(shape, given):
