@@ -52,6 +52,14 @@ def test_blocks_are_few(lengths):
     assert all(a + b > width for i, a in enumerate(full) for b in full[i + 1 :])
 
 
+def test_a_row_alone_always_stands_in_the_same_block():
+    """Which nobody changes."""
+    first, again = (arrange(ends_of([9]), 16, STEP) for _ in range(2))
+    assert first is again
+    with pytest.raises(ValueError, match="read-only"):
+        first.block_tokens[0] = 1
+
+
 def test_short_rows_share_the_long_ones_block():
     _, rows = arrange(ends_of([4, 8, 20, 30]), 62, STEP).block_tokens
     assert rows.shape == (2, 32)

@@ -170,6 +170,34 @@ def test_requests_are_used_again(encoder, monkeypatch):
     assert made == [True, False, False]
 
 
+def test_inputs_of_the_same_shape_are_set_once(encoder, monkeypatch):
+    """What a later run takes is written over them; a run of another shape is right, too."""
+    made = []
+    tensor = module.openvino.Tensor
+    monkeypatch.setattr(
+        module.openvino, "Tensor", lambda *given, **how: made.append(1) or tensor(*given, **how)
+    )
+    run = OpenVinoLayers(encoder).layers(1, 2)
+    expected = run(rows(5))
+    run(pack_rows(np.full((2, 5), 9), np.ones((2, 5), np.int64)))
+    assert len(made) == 2
+    run(rows(30))
+    np.testing.assert_array_equal(run(rows(5)), expected)
+
+
+def test_rows_are_reduced_where_they_are(encoder):
+    """What an encoder makes of hidden states is made before these are copied."""
+    layered = OpenVinoLayers(encoder)
+    run = layered.layers(1, 2)
+    packed = rows(5)
+    expected = encoder.reduced(run(packed)[: len(packed.rows)], packed.firsts)
+    assert layered.reduce()
+    found = run(packed)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    run(pack_rows(np.full((2, 5), 9), np.ones((2, 5), np.int64)))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_a_run_on_all_cores_has_bodies_for_few_tokens(encoder, monkeypatch):
     """By how many tokens there are; more go the way of any shape. All are what they are there."""
     asked = []

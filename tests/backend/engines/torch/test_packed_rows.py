@@ -53,6 +53,21 @@ def test_every_real_token_is_there_once_and_no_other(drawn):
     assert firsts == {row: packed.rows.tolist().index(row) for row in set(packed.rows.tolist())}
 
 
+@pytest.mark.parametrize("padding", [None, 1])
+def test_a_row_alone_is_packed_as_among_others(padding):
+    """All of it that says anything: positions, too, of a row with tokens of padding."""
+    ids = np.array([[5, 1, 7, 9, 1]])
+    alone = pack_rows(ids, np.ones_like(ids), padding, ids % 2)
+    mask = np.array([[1] * 5, [0] * 5])
+    among = pack_rows(np.repeat(ids, 2, 0), mask, padding, np.repeat(ids % 2, 2, 0))
+    assert alone.spans == among.spans
+    for field in dataclasses.fields(alone):
+        if field.name != "spans":
+            one, other = (getattr(packed, field.name) for packed in (alone, among))
+            np.testing.assert_array_equal(one, other)
+            assert one.dtype == other.dtype == np.int64
+
+
 @given(st.integers(1, 5000))
 @settings(max_examples=200, deadline=None)
 def test_numbers_of_tokens_are_few(count):

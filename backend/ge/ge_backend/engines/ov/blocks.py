@@ -7,6 +7,7 @@ compared with those of its block: so scores are as many as tokens times the long
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ __all__ = ["STEPS", "Blocks", "arrange", "in_blocks", "width_for"]
 # row of more than 64 tokens took 2 to 3 % longer. In FP32 one and two rows took 2 to 3 % less with
 # 16, and more rows as long.
 STEPS = {"bf16": 32, "f32": 16}
+# Lengths of rows alone whose blocks are kept; the longest take 50 kB.
+KEPT = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,9 @@ def arrange(ends: Array, size: int, step: int, width: int = 0) -> Blocks:
         step: blocks are a multiple of it wide.
         width: of the blocks, where all rows find room in one; 0: as wide as the longest needs.
     """
+    if len(ends) == 2:  # noqa: PLR2004 - one row
+        length = int(ends[1])
+        return _alone(length, size, width or width_for(max(1, length), step))
     lengths = np.diff(ends)
     width = width or width_for(int(lengths.max(initial=1)), step)
     starts = np.zeros_like(lengths)
@@ -67,6 +73,19 @@ def arrange(ends: Array, size: int, step: int, width: int = 0) -> Blocks:
     block_tokens[1] = NO_ROW
     block_tokens[:, slots[:count]] = np.arange(count), np.repeat(np.arange(len(lengths)), lengths)
     return Blocks(slots=slots, block_tokens=block_tokens.reshape(2, -1, width))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _alone(length: int, size: int, width: int) -> Blocks:
+    """Return one row as it always stands; all who ask get the same arrays, which none changes."""
+    slots = np.zeros(size, np.int64)
+    slots[:length] = np.arange(length)
+    block_tokens = np.zeros((2, 1, width), np.int64)
+    block_tokens[1] = NO_ROW
+    block_tokens[:, 0, :length] = np.arange(length), np.zeros(length, np.int64)
+    for array in (slots, block_tokens):
+        array.flags.writeable = False
+    return Blocks(slots=slots, block_tokens=block_tokens)
 
 
 def width_for(length: int, step: int) -> int:

@@ -84,6 +84,7 @@ class OpenVinoEncoder(EncoderGraph):
         super().__init__(
             source, cores, engine=self._layered, freeing=signal_stack_kept, dtypes=DTYPES
         )
+        self._reduced = self._layers.reduce()
         self._layers.compile_bodies()
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
@@ -132,6 +133,7 @@ class OpenVinoLayers:
         if self._arithmetic.compressed:
             encoder.tolerance = COMPRESSED
             encoder.base = None  # the graph keeps those of its weights that are left
+        self._reduced = False
         self._begun = False
         self._bodies: list[Background[Layers]] = []
 
@@ -151,14 +153,16 @@ class OpenVinoLayers:
 
         def sized() -> Layers:
             try:
-                compiled = _Compiled(lambda: compile_any(_sized(self._model, step)), step, SIZES)
+                compiled = _Compiled(
+                    lambda: compile_any(_sized(self._model, step)), self._shown, step, SIZES
+                )
             except ENGINE_ERRORS as error:
                 raise Unsupported(cause(error)) from error
             give_back_freed()  # compiling goes by way of copies
             return _chunks(self._encoder, _rounded).layers(compiled.run)
 
         with _refusing():
-            compiled = _Compiled(lambda: compile_any(self._model), step)
+            compiled = _Compiled(lambda: compile_any(self._model), self._shown, step)
         free = _chunks(self._encoder).layers(compiled.run)
         if at_once > 1:
             return free
@@ -167,6 +171,11 @@ class OpenVinoLayers:
         if self._begun:
             bodies.begin()
         return _BetterLater(free, bodies).run
+
+    def reduce(self) -> bool:
+        """Give of each row what `PackedEncoder.reduction` says from now on, if that is less."""
+        self._reduced = bool(self._encoder.reduction)
+        return self._reduced
 
     def compile_bodies(self) -> None:
         """Have bodies for small chunks, in layers that have none yet, and in those to come.
@@ -186,6 +195,12 @@ class OpenVinoLayers:
         """Free bodies, after waiting for those that are being compiled."""
         for bodies in self._bodies:
             bodies.close()
+
+    def _shown(self, hidden: Array, tokens: Tokens) -> Array:
+        """Return what is given of a chunk's hidden states, which are in a request's memory."""
+        if self._reduced:
+            return self._encoder.reduced(hidden, tokens.ends[:-1])
+        return hidden.copy()
 
 
 class _BetterLater:
@@ -209,57 +224,90 @@ class _Compiled:
     Args:
         compile_once: makes the model; called again when a run has failed, since what OpenVINO then
             computes of other shapes was seen to fail as well.
+        shown: returns what is given of a chunk's hidden states, in memory of its own.
         step: of the widths of blocks.
         sizes: the chunks that it has bodies for; see `_sized`. None: it takes any, and no choice.
     """
 
     def __init__(
-        self, compile_once: Callable[[], Any], step: int, sizes: Sequence[int] = ()
+        self,
+        compile_once: Callable[[], Any],
+        shown: Callable[[Array, Tokens], Array],
+        step: int,
+        sizes: Sequence[int] = (),
     ) -> None:
-        self._compile, self._step, self._sizes = compile_once, step, sizes
-        self._requests = _Requests(compile_once())
+        self._compile, self._shown, self._step, self._sizes = compile_once, shown, step, sizes
+        self._bodies = {size: np.array(place, np.int32) for place, size in enumerate(sizes)}
+        self._other = np.array(len(sizes), np.int32)
+        self._requests = self._compiled()
 
     def run(self, tokens: Tokens) -> Array:
-        """Return FP32 `[T, W]`, the hidden states of these tokens."""
-        requests = self._requests
+        """Return FP32 `[T, W]`, the hidden states of these tokens, or what is given of them."""
+        all_requests, size = self._requests, tokens.inputs.shape[1]
+        requests = all_requests[size if size in self._bodies else 0]
         request = requests.take()
         try:
-            given = self._given(tokens)
-            for index, array in enumerate(given):  # read where they are
-                request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
-            infer(request)
-            hidden = np.array(request.get_output_tensor(0).data[: tokens.count])
+            request.give(self._given(tokens))
+            infer(request.infer_request)
+            hidden = request.infer_request.get_output_tensor(0).data[: tokens.count]
+            found = self._shown(hidden, tokens)
         except ENGINE_ERRORS as error:
             with signal_stack_kept():
-                self._requests = _Requests(self._compile())
+                self._requests = self._compiled()
             raise RuntimeError(cause(error)) from error
         requests.idle.append(request)
-        return hidden
+        return found
+
+    def _compiled(self) -> Mapping[int, _Requests]:
+        """Return the requests of each body, 0 for that of any size."""
+        compiled = self._compile()
+        return {size: _Requests(compiled) for size in (0, *self._sizes)}
 
     def _given(self, tokens: Tokens) -> tuple[Array, ...]:
         """Return what the model takes: which body, where it has several, and `_inputs`."""
         size = tokens.inputs.shape[1]
         if not self._sizes:
             return _inputs(tokens, self._step)
-        known = size in self._sizes
-        body = self._sizes.index(size) if known else len(self._sizes)
-        width = width_for(size, self._step) if known else 0
-        return np.array(body, np.int32), *_inputs(tokens, self._step, width)
+        body = self._bodies.get(size)
+        if body is None:
+            return self._other, *_inputs(tokens, self._step)
+        return body, *_inputs(tokens, self._step, width_for(size, self._step))
 
 
 class _Requests:
-    """The requests of one compiled model that no run uses now."""
+    """The requests of one body of a compiled model that no run uses now."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
-        self.idle: deque[Any] = deque()
+        self.idle: deque[_Request] = deque()
 
-    def take(self) -> Any:
+    def take(self) -> _Request:
         """Return one that is idle, else a new one."""
         try:
             return self.idle.pop()
         except IndexError:
-            return self._compiled.create_infer_request()
+            return _Request(self._compiled.create_infer_request())
+
+
+class _Request:
+    """A request of OpenVINO's, and the memory that it reads its inputs from.
+
+    To set an input takes 20 us, so what has the shape of the last run's is written over that.
+    """
+
+    def __init__(self, infer_request: Any) -> None:
+        self.infer_request = infer_request
+        self._inputs: dict[int, Array] = {}
+
+    def give(self, arrays: Sequence[Array]) -> None:
+        """Have the next run take a copy of these."""
+        for index, array in enumerate(arrays):
+            own = self._inputs.get(index)
+            if own is not None and own.shape == array.shape:
+                np.copyto(own, array)
+                continue
+            own = self._inputs[index] = array.copy()
+            self.infer_request.set_input_tensor(index, openvino.Tensor(own, shared_memory=True))
 
 
 class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here

@@ -142,7 +142,7 @@ class PackedEncoder:
         if self._folder.per_token:
             found[packed.rows, packed.columns[:tokens]] = self._per_token(hidden[:tokens])
             return found
-        rows = hidden if reduced else self.reduced(hidden[:tokens], packed)
+        rows = hidden if reduced else self.reduced(hidden[:tokens], packed.firsts)
         found[packed.owners] = self._of_rows(rows, packed)
         return found
 
@@ -169,7 +169,7 @@ class PackedEncoder:
         with torch.inference_mode(), self.refusing():
             hidden = layers(packed)[: len(packed.rows)]
             if self._folder.classifies and not self._folder.per_token:
-                own = self._of_rows(self.reduced(hidden, packed), packed)
+                own = self._of_rows(self.reduced(hidden, packed.firsts), packed)
                 pairs = [
                     (own[at], self._expected[r]) for at, r in enumerate(packed.owners.tolist())
                 ]
@@ -210,20 +210,21 @@ class PackedEncoder:
         """Say what there is instead, too."""
         return refusing(self._folder.folder, "transformers does not run it end to end", _INSTEAD)
 
-    def reduced(self, hidden: Array, packed: PackedRows) -> Array:
-        """Return what `reduction` says of each row of `packed.owners`, FP32 `[B', W]`.
+    def reduced(self, hidden: Array, firsts: Array) -> Array:
+        """Return what `reduction` says of each row, FP32 `[B', W]`, in memory of its own.
 
         `hidden` is FP32 `[T, W]`, the states of all tokens; it comes back where all of them count.
+        `firsts` is where each row begins.
         """
         if not self.reduction:
             return hidden
         if self.reduction == "first":
-            return hidden[packed.firsts]
+            return hidden[firsts]
         if self.reduction == "last":
-            lasts: Array = hidden[np.append(packed.firsts[1:], len(hidden)) - 1]
+            lasts: Array = hidden[np.append(firsts[1:], len(hidden)) - 1]
             return lasts
-        ends = pairwise([*packed.firsts.tolist(), len(hidden)])
-        rows = np.empty((len(packed.firsts), hidden.shape[1]), np.float32)
+        ends = pairwise([*firsts.tolist(), len(hidden)])
+        rows = np.empty((len(firsts), hidden.shape[1]), np.float32)
         mean = self.reduction == "mean"
         reduce = np.add.reduce if mean else np.maximum.reduce
         for row, (begin, end) in zip(rows, ends, strict=True):

@@ -140,7 +140,7 @@ class DeviceLayers:
         self._graph, self.reduced = graph, reduce is not None
         for size in reversed(self._sizes):
             graph.prepare(_inputs(_blank(size)))
-        expected = self._encoder.reduced(hidden, example) if self.reduced else hidden
+        expected = self._encoder.reduced(hidden, example.firsts) if self.reduced else hidden
         apart = float(np.abs(compute(example)[: len(expected)] - expected).max())
         largest = float(np.abs(expected).max())
         if not apart <= TOLERANCE[self._encoder.dtype] * largest:

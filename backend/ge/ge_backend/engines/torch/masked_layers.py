@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,10 +71,10 @@ class RowChunks:
                 zeros, and an accelerator breaks (CUDA: "device-side assert triggered").
         """
         self._check(packed)
-        all_ends = np.append(packed.firsts, len(packed.rows))
-        for first, last in self._cuts(np.diff(all_ends).tolist()):
-            ends = all_ends[first : last + 1]
-            begin, end = ends[[0, -1]].tolist()
+        all_ends = [*packed.firsts.tolist(), len(packed.rows)]
+        for first, last in self._cuts([end - begin for begin, end in pairwise(all_ends)]):
+            ends = np.array(all_ends[first : last + 1])
+            begin, end = all_ends[first], all_ends[last]
             count = end - begin
             size = self.rounded(max(count, self.least * len(ends)))
             inputs = np.zeros((4, size), np.int64)

@@ -70,6 +70,8 @@ def pack_rows(
     RoBERTa and its kin have a token of `padding`, which stands at the position of that number; they
     count the others of a row, masked ones too, from behind it.
     """
+    if len(ids) == 1 and mask.size and mask.all():
+        return _pack_row(ids[0], padding, None if types is None else types[0])
     real = mask != 0
     lengths = real.sum(1)
     order = np.argsort(lengths, kind="stable")
@@ -96,6 +98,31 @@ def pack_rows(
         firsts=(sorted_lengths.cumsum() - sorted_lengths)[there],
         owners=order[there],
         spans=tuple(_spans(sorted_lengths.tolist())),
+        types=kinds,
+    )
+
+
+def _pack_row(ids: Array, padding: int | None, types: Array | None) -> PackedRows:
+    """Return one row, all of whose tokens count, as `pack_rows` does, at a third of its cost."""
+    tokens, none = len(ids), np.zeros(1, np.int64)
+    packed = np.zeros((3, rounded_tokens(tokens)), np.int64)
+    packed[0, :tokens] = ids
+    packed[1:, :tokens] = np.arange(tokens)
+    if padding is not None:
+        counted = ids != padding
+        packed[2, :tokens] = padding + counted * counted.cumsum()
+    kinds = None
+    if types is not None:
+        kinds = np.zeros_like(packed[0])
+        kinds[:tokens] = types
+    return PackedRows(
+        ids=packed[0],
+        columns=packed[1],
+        positions=packed[2],
+        rows=np.zeros(tokens, np.int64),
+        firsts=none,
+        owners=none,
+        spans=((0, 1, tokens),),
         types=kinds,
     )
 
