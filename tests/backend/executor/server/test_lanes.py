@@ -515,3 +515,39 @@ def test_whatever_is_raised_becomes_an_error_to_answer_with():
     assert isinstance(unforeseen, GraphFailed)
     assert "KeyError" in str(unforeseen)
     assert faults == [1]
+
+
+def test_a_run_that_nothing_stands_beside_takes_a_lane_at_once(lanes):
+    """It is alone, is seen to run, and what comes meanwhile may run beside it, and is not alone."""
+    grant = lanes.begin_alone()
+    assert grant.alone
+    assert len(lanes) == 1
+    assert lanes.oldest_ns() == grant.came_ns
+    gates = [Gate(), Gate()]
+    for gate in gates:
+        submit(lanes, gate)
+    assert gates[0].begun.wait(20)
+    assert not gates[0].alone
+    assert not gates[1].begun.wait(0.05)
+    lanes.end_alone(grant)
+    assert gates[1].begun.wait(20)
+    for gate in gates:
+        gate.go.set()
+    assert comes_true(lambda: len(lanes) == 0)
+    assert lanes.oldest_ns() == 0
+
+
+def test_no_run_is_alone_beside_another(lanes):
+    """Neither while a job runs, nor while another such run does, nor once lanes begin no more."""
+    gate = Gate()
+    submit(lanes, gate)
+    assert gate.begun.wait(20)
+    assert lanes.begin_alone() is None
+    gate.go.set()
+    assert comes_true(lambda: len(lanes) == 0)
+    grant = lanes.begin_alone()
+    assert lanes.begin_alone() is None
+    assert not lanes.finish(0.01)
+    lanes.end_alone(grant)
+    assert lanes.finish(20)
+    assert lanes.begin_alone() is None

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import (
@@ -18,12 +18,13 @@ from ge_backend.errors import (
     drop_frames,
     unforeseen,
 )
-from ge_backend.executor.server.queue import Job, JobQueue, StartedJob
+from ge_backend.executor.server.queue import Grant, Job, JobQueue, StartedJob
 
 __all__ = ["Lanes", "result_or_error"]
 
 log = logging.getLogger(__name__)
 
+_Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
@@ -50,6 +51,7 @@ class Lanes:
         self._bounded: set[StartedJob] = set()  # the jobs that run and have to end
         self._solo = False  # the job that runs is a solo one
         self._telling = 0  # jobs that have done their work
+        self._alone_ns = 0  # when the run began that is no job; 0 if none runs
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
         self._ending = False  # what waits is not begun any more
@@ -78,7 +80,8 @@ class Lanes:
         One whose work is done has ended, even if its client is being told.
         """
         with self._lock:
-            return min((started.began_ns for started in self._bounded), default=0)
+            begun_ns = [started.began_ns for started in self._bounded]
+            return min([*begun_ns, self._alone_ns] if self._alone_ns else begun_ns, default=0)
 
     def submit(self, job: Job, *, here: bool = False) -> None:
         """Let a job wait for its turn, which may be now.
@@ -94,6 +97,26 @@ class Lanes:
                 self._changed.notify_all()
         if mine is not None:
             self._do(mine)
+
+    def begin_alone(self) -> Grant | None:
+        """Take a lane for a run of the calling thread's own, if nothing runs and nothing waits.
+
+        Such a run is no job, takes no bytes of the pool, and has to end; pair with `end_alone`. Its
+        model is not charged with it: what comes meanwhile has not waited for it longer than it ran.
+        """
+        with self._lock:
+            if self._running or self._queue or self._closing or self._ending:
+                return None
+            self._alone_ns = time.monotonic_ns()
+            return Grant(came_ns=self._alone_ns, alone=True, lane=self._free.pop())
+
+    def end_alone(self, grant: Grant) -> None:
+        """Give the lane of such a run back, before anyone is told that it has ended."""
+        with self._lock:
+            self._alone_ns = 0
+            self._free.append(grant.lane)
+            if self._queue or self._closing or self._ending:
+                self._begin()
 
     def cancel(self, owner: object, number: int = 0) -> None:
         """Drop an owner's jobs, or the one of that number; what has begun ends by itself."""
@@ -213,16 +236,21 @@ class Lanes:
 
 
 def result_or_error(
-    action: Callable[[], _Result], on_fault: Callable[[], None]
+    action: Callable[_Given, _Result],
+    on_fault: Callable[[], None],
+    *given: _Given.args,
+    **named: _Given.kwargs,
 ) -> _Result | GeError:
     """Return what the action returns, or its error: no request ends the executor.
 
     Args:
         action: may raise anything.
         on_fault: called if that says that the device broke.
+        given: what the action takes.
+        named: likewise.
     """
     try:
-        return action()
+        return action(*given, **named)
     except DeviceFault as error:
         log.critical("the device failed: %s", error)
         on_fault()

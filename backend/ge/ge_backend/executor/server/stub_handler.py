@@ -40,7 +40,7 @@ from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.runs import HeldGraph, measure, run, run_graph
 from ge_backend.executor.server.services import ServiceContext, Services
 from ge_backend.executor.server.timeline import RunLabel
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import Array
 
 __all__ = ["ConnectionContext", "StubHandler"]
 
@@ -160,13 +160,9 @@ class StubHandler:
             GeError: as `Graph.run`; or the run was dropped before it began.
         """
         told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
-
-        shapes = {name: array.shape for name, array in inputs.items()}
-        held = self._graphs.get(message.graph)
-        if held is None:
-            raise _not_held(message.graph)
+        held = self._held(message.graph)
         action = partial(run_graph, held, message, inputs, {})
-        self._submit(held, message, action, shapes, told.put, here=True)
+        self._submit(held, message, action, inputs, told.put, here=True)
         outcome = told.get()
         if isinstance(outcome, GeError):
             raise outcome
@@ -184,34 +180,62 @@ class StubHandler:
                 self._outgoing.send(messages.Started(id=message.id))
             return run(held, segment, message, grant)
 
-        shapes = {ref.name: ref.shape for ref in message.inputs}
+        given = {ref.name: ref for ref in message.inputs}
         tell = self._answer_to(message.id)
-        self._submit(held, message, action, shapes, tell, here=message.awaited)
+        self._submit(held, message, action, given, tell, here=message.awaited)
 
     def _submit(
         self,
         held: HeldGraph,
         message: messages.Run,
         action: Callable[[Grant], _Outcome],
-        shapes: Mapping[str, Shape],
+        given: Mapping[str, Array | messages.TensorRef],
         tell: Callable[[_Outcome | GeError], None],
         *,
         here: bool,
     ) -> None:
-        """Have a lane run a graph, or this thread in its place; see `_job`."""
+        """Have a lane run a graph, see `_job`; with `here` this thread does, if it can at once."""
         context, entry = self._context, held.entry
+        label = RunLabel(held.name, message.bucket, message.real_rows)
+        grant = None
+        if here and not (message.solo or context.pool.size_bytes):
+            grant = context.lanes.begin_alone()
+        if grant is not None:
+            tell(self._run_alone(message, entry, action, label, grant))
+            return
 
         def nbytes(entry: CachedGraph) -> int:
-            gathered = {ref.name: ref.shape for ref in message.gathered}
-            return context.graph_cache.run_bytes(entry, {**shapes, **gathered})
+            shapes = {name: one.shape for name, one in given.items()}
+            shapes |= {ref.name: ref.shape for ref in message.gathered}
+            return context.graph_cache.run_bytes(entry, shapes)
 
-        label = RunLabel(held.name, message.bucket, message.real_rows)
         outstanding_work = context.outstanding.add(message.cost_ns)
         end = outstanding_work.release
         job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
         context.lanes.submit(job, here=here)
+
+    def _run_alone(
+        self,
+        message: messages.Run,
+        entry: CachedGraph,
+        action: Callable[[Grant], _Outcome],
+        label: RunLabel,
+        grant: Grant,
+    ) -> _Outcome | GeError:
+        """Return the outcome of a run that this thread makes by itself, or its error.
+
+        The graph is held: its connection closes in this thread.
+        """
+        context = self._context
+        context.outstanding.change(message.cost_ns)
+        try:
+            outcome = result_or_error(action, context.on_fault, grant)
+        finally:
+            context.outstanding.change(-message.cost_ns)
+            context.lanes.end_alone(grant)
+        return self._noted(outcome, message, entry, label, grant, grant.came_ns)
 
     def _queue_prepare(self, held: HeldGraph, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.
@@ -283,19 +307,15 @@ class StubHandler:
 
         def work(grant: Grant) -> Callable[[], None]:
             started_ns = time.monotonic_ns()
-            outcome: _Outcome | GeError = Cancelled("the stub has left")
+            outcome: _Outcome | GeError
             try:
                 if self._outgoing.open:
-                    outcome = result_or_error(partial(action, grant), context.on_fault)
+                    outcome = result_or_error(action, context.on_fault, grant)
+                else:
+                    outcome = Cancelled("the stub has left")
             finally:
                 end()
-            error = ""
-            if isinstance(outcome, GeError):
-                error = type(outcome).__name__
-                if isinstance(message, messages.Run):
-                    outcome = self._explained(outcome, entry)
-            context.timeline.add(label, grant, started_ns, error)
-            return partial(tell, outcome)
+            return partial(tell, self._noted(outcome, message, entry, label, grant, started_ns))
 
         def drop(error: GeError) -> None:
             end()
@@ -309,6 +329,24 @@ class StubHandler:
             owner=self,
             number=message.id,
         )
+
+    def _noted(
+        self,
+        outcome: _Outcome | GeError,
+        message: messages.Run | messages.Prepare,
+        entry: CachedGraph,
+        label: RunLabel,
+        grant: Grant,
+        started_ns: int,
+    ) -> _Outcome | GeError:
+        """Note in the timeline what has just ended; return it, a run's error as clients get it."""
+        error = ""
+        if isinstance(outcome, GeError):
+            error = type(outcome).__name__
+            if isinstance(message, messages.Run):
+                outcome = self._explained(outcome, entry)
+        self._context.timeline.add(label, grant, started_ns, error)
+        return outcome
 
     def _explained(self, error: GeError, entry: CachedGraph) -> GeError:
         """Return a run's error as clients get it: with what has the memory, and without folders."""
