@@ -224,6 +224,29 @@ def test_a_run_on_all_cores_has_bodies_for_few_tokens(encoder, monkeypatch):
         assert len(alone) == 2
 
 
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_there_are_bodies_for_larger_chunks_in_bf16(encoder, monkeypatch, kind):
+    """In FP32 to fill chunks up costs more than to make a model ready anew."""
+    asked = []
+    given = module._Compiled._given
+    monkeypatch.setattr(
+        module._Compiled, "_given", lambda *told: asked.append(given(*told)) or asked[-1]
+    )
+    layered = OpenVinoLayers(encoder, arithmetic.Arithmetic(kind=kind))
+    run = layered.layers(1, 1)
+    layered.compile_bodies()
+    layered.settle()
+    sizes = (*module.SIZES, *module.LARGER_SIZES)
+    for texts, tokens in (3, 96), (4, 128), (6, None):
+        run(pack_rows(np.full((texts, 30), 9), np.ones((texts, 30), np.int64)))
+        which, inputs, stand = asked[-1]
+        if kind == "f32" or tokens is None:
+            assert which == len(module.SIZES if kind == "f32" else sizes)
+        else:
+            assert sizes[which] == inputs.shape[1] == tokens
+            assert stand.shape == (2, 1, tokens)
+
+
 def test_bodies_are_compiled_beside_serving(folder, monkeypatch):
     """A run does not wait for them, and measuring does; closing ends what has begun."""
     go, sized = threading.Event(), module._sized

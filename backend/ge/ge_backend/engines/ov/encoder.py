@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,10 +53,12 @@ log = logging.getLogger(__name__)
 MAX_TOKENS = 512
 # Where one run takes all cores, chunks of at most these many tokens, in one block, have bodies of
 # their own. A model for any shape makes ready anew when the shape changes: 0.8 to 1 ms of a run of
-# 2 to 4 (an encoder of 6 layers), whatever its precision. Of more tokens that is a small part, and
-# to fill them up costs more in FP32. A body takes 10 MB and a quarter of a second to compile, which
-# is done beside serving.
+# 2 to 4 (an encoder of 6 layers), whatever its precision. A body takes 10 MB and a quarter of a
+# second to compile, which is done beside serving.
 SIZES = (8, 16, 24, 32, 40, 48, 56, 64)
+# Further ones where arithmetic is in BF16, with weights of eight bits or without: to fill chunks up
+# costs less there than to make ready anew, in FP32 more.
+LARGER_SIZES = (80, 96, 128, 160)
 # Scores take the square of it.
 LONGEST_ROW = 2048
 # What weights are read as; those of eight bits are made of FP32.
@@ -149,17 +152,18 @@ class OpenVinoLayers:
                 **self._arithmetic.options,
             )
 
-        step = STEPS[self._arithmetic.kind]
+        kind = self._arithmetic.kind
+        step, sizes = STEPS[kind], SIZES if kind == "f32" else (*SIZES, *LARGER_SIZES)
 
         def sized() -> Layers:
             try:
                 compiled = _Compiled(
-                    lambda: compile_any(_sized(self._model, step)), self._shown, step, SIZES
+                    lambda: compile_any(_sized(self._model, step, sizes)), self._shown, step, sizes
                 )
             except ENGINE_ERRORS as error:
                 raise Unsupported(cause(error)) from error
             give_back_freed()  # compiling goes by way of copies
-            return _chunks(self._encoder, _rounded).layers(compiled.run)
+            return _chunks(self._encoder, partial(_rounded, sizes)).layers(compiled.run)
 
         with _refusing():
             compiled = _Compiled(lambda: compile_any(self._model), self._shown, step)
@@ -340,17 +344,17 @@ def _chunks(encoder: PackedEncoder, rounded: Callable[[int], int] = rounded_toke
     return RowChunks(encoder=encoder, most=MAX_TOKENS, rounded=rounded)
 
 
-def _rounded(tokens: int) -> int:
+def _rounded(sizes: Sequence[int], tokens: int) -> int:
     """Return the size of a chunk with this many tokens: one that has a body, if it is enough."""
-    return next((size for size in SIZES if size >= tokens), rounded_tokens(tokens))
+    return next((size for size in sizes if size >= tokens), rounded_tokens(tokens))
 
 
-def _sized(model: Any, step: int) -> Any:
-    """Return a model with a body for chunks of each of `SIZES`, and behind them one for all others.
+def _sized(model: Any, step: int, sizes: Sequence[int]) -> Any:
+    """Return a model with a body for chunks of each of these sizes, and one for all others behind.
 
     It takes which one, and what the model takes.
     """
-    shapes = [((4, size), (2, 1, width_for(size, step))) for size in SIZES]
+    shapes = [((4, size), (2, 1, width_for(size, step))) for size in sizes]
     return by_shape([*(fixed(model, each) for each in shapes), model.clone()])
 
 
