@@ -77,6 +77,29 @@ def test_a_request_that_goes_by_it_gets_its_text(pb_utils, checkpoint):
     assert said(Description(checkpoint).answer(asked(pb_utils, described)))["id"] != described
 
 
+@pytest.mark.parametrize("another", ['{"added_tokens": []}', "garbage", "[]"])
+def test_it_is_of_the_tokenizer_that_was_loaded(pb_utils, checkpoint, another):
+    """Whatever lies in its place when the first request asks, and for all of a model's stubs."""
+    from ge_text.stub.description import Description
+
+    made, other = Description(checkpoint), Description(checkpoint)
+    first = said(made.answer(asked(pb_utils, "")))
+    (checkpoint / "tokenizer.json").write_text(another)
+    assert [token["content"] for token in first["added_tokens"]] == ["<s>", "<a>"]
+    assert said(other.answer(asked(pb_utils, ""))) == first
+    assert other.answer(asked(pb_utils, first["id"])) is None
+
+
+@pytest.mark.parametrize("text", ["garbage", "[]", "{}", "[" * 100_000])
+def test_a_tokenizer_that_is_none_has_no_added_tokens(pb_utils, tmp_path, text, caplog):
+    """An engine may do without it: the log says so, and requests are answered."""
+    from ge_text.stub.description import Description
+
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert said(Description(tmp_path).answer(asked(pb_utils, "")))["added_tokens"] == []
+    assert ("cannot be read for clients" in caplog.text) == (text != "{}")
+
+
 def test_it_is_not_sent_where_it_is_not_wanted(pb_utils, checkpoint):
     """A response with what its request does not name ends some stubs."""
     from ge_text.stub.description import Description

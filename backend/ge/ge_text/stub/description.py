@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from ge_backend.errors import ModelError
 from ge_backend.host.room import Room
 from ge_backend.model.files.tokenizer_file import TOKENIZER, read_tokenizer
 from ge_text.models.adapter_folder import adapter_names
@@ -42,15 +42,15 @@ class Description:
     def __init__(self, checkpoint: Path) -> None:
         self._checkpoint = checkpoint
         paths = [*(checkpoint / name for name in FILES), *sorted(checkpoint.glob(OTHERS))]
-        self._files = {
-            str(path.relative_to(checkpoint)): _text(path) for path in paths if path.is_file()
-        }
+        files = {str(path.relative_to(checkpoint)): _text(path) for path in paths if path.is_file()}
+        # Now, as other files may lie there when the first request asks; some 0.1 s if it is large.
+        self._fixed = {"files": files, "added_tokens": _added_tokens(checkpoint / TOKENIZER)}
+        self._id = hashlib.sha256(json.dumps(self._fixed).encode()).hexdigest()[:16]
 
     def answer(self, asked: TextRequest) -> Any | None:
         """Return the response that a request gets; None if it is to get its text.
 
         Raises:
-            ModelError: the tokenizer cannot be read by now.
             OutOfMemory: shared memory has no room for it.
         """
         if asked.described == self._id:
@@ -61,17 +61,6 @@ class Description:
         wanted = [pb_utils.Tensor(OUTPUT, array)] if OUTPUT in asked.wanted else []
         return pb_utils.InferenceResponse(output_tensors=wanted)
 
-    @cached_property
-    def _fixed(self) -> dict[str, Any]:
-        """What stays while the model is loaded; a large tokenizer takes some 0.1 s to read."""
-        tokenizer = self._checkpoint / TOKENIZER
-        read = json.loads(read_tokenizer(tokenizer).text) if tokenizer.is_file() else {}
-        return {"files": self._files, "added_tokens": read.get("added_tokens") or []}
-
-    @cached_property
-    def _id(self) -> str:
-        return hashlib.sha256(json.dumps(self._fixed).encode()).hexdigest()[:16]
-
 
 def _text(path: Path) -> str:
     """Return a file's text; where it is none, a client finds no template in it."""
@@ -80,3 +69,14 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         log.warning("%s cannot be read for clients that write prompts: %s", path, error)
         return ""
+
+
+def _added_tokens(path: Path) -> list[Any]:
+    """Return those of a tokenizer's file; of one that cannot be read, clients learn none."""
+    if not path.is_file():
+        return []
+    try:
+        return json.loads(read_tokenizer(path).text).get("added_tokens") or []
+    except (ModelError, ValueError, RecursionError, AttributeError) as error:
+        log.warning("%s cannot be read for clients that write prompts: %s", path, error)
+        return []
