@@ -46,6 +46,23 @@ def test_one_that_cannot_be_made_is_said_once(caplog):
     assert [record.message for record in caplog.records] == ["it is slower: no memory"]
 
 
+def test_without_a_thread_for_it_there_is_none(monkeypatch, caplog):
+    """A process may have no more: the run that asks for it goes on, and so does the end."""
+
+    def refused(_):
+        raise RuntimeError("can't start new thread")
+
+    later = background(lambda: "better")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        later.begin()
+    later.begin()
+    later.wait()
+    later.close()
+    assert later.value is None
+    assert [record.message for record in caplog.records] == ["it is slower: can't start new thread"]
+
+
 def test_closing_waits_for_it_and_lets_go_of_it():
     """It is not begun again."""
     go = threading.Event()

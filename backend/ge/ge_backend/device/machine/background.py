@@ -20,7 +20,8 @@ class Background(Generic[_Value]):
     """A value that is made once, in a thread of its own. A process does not end before it.
 
     Args:
-        make: returns the value; a `GeError` is logged, and there is none then.
+        make: returns the value; a `GeError` is logged, and there is none then, as where no thread
+            can be started.
         name: the thread's.
         without: what is so without the value, for the log.
 
@@ -39,12 +40,16 @@ class Background(Generic[_Value]):
         if self._make is None:
             return
         with self._lock:
-            if self._make is not None:
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._make,), name=self._name
-                )
-                self._make = None
-                self._thread.start()
+            if self._make is None:
+                return
+            thread = threading.Thread(target=self._run, args=(self._make,), name=self._name)
+            self._make = None
+            try:
+                thread.start()
+            except RuntimeError as error:  # a run asks for it, and does without
+                log.warning("%s: %s", self._without, error)
+            else:
+                self._thread = thread
 
     def wait(self) -> None:
         """Wait for it, if it was begun."""
