@@ -118,13 +118,17 @@ def write_response(
     Raises:
         OutOfMemory: shared memory has no room for them.
     """
-    sent = [item for item in layout.outputs if item.name in wanted and item.name in outputs]
-    room.check([outputs[item.name] for item in sent])
+    sent = [
+        (item, outputs[item.name])
+        for item in layout.outputs
+        if item.name in wanted and item.name in outputs
+    ]
+    room.check([array for _, array in sent])
     tensors = [
-        pb_utils.Tensor.from_dlpack(item.name, export_bf16(outputs[item.name]))
+        pb_utils.Tensor.from_dlpack(item.name, export_bf16(array))
         if item.dtype.name == "BF16"
-        else pb_utils.Tensor(item.name, np.ascontiguousarray(outputs[item.name]))
-        for item in sent
+        else pb_utils.Tensor(item.name, np.ascontiguousarray(array))
+        for item, array in sent
     ]
     if runs:
         return pb_utils.InferenceResponse(tensors, parameters=run_parameters(runs))

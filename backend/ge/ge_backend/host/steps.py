@@ -59,7 +59,7 @@ class Steps:
         """Give up the steps that were admitted and had no outcome, and count what happened."""
         self._sequencer.settle_rest()
         happened = self._sequencer.events
-        if happened.total() == self._counted.total():  # most batches only go on
+        if happened.items() == self._counted.items():  # most batches only go on
             return
         for event, count in (happened - self._counted).items():
             self._recorder.add("ge_sequences_total", count, event=event)

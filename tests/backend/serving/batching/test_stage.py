@@ -1,5 +1,7 @@
 """Rows are written once, padded, and what the graph wants besides is made from their sizes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -279,3 +281,35 @@ def test_an_input_that_is_a_number_holds_it():
     inputs, *_ = staged(layout, [{"x": np.ones((1, 1), np.int64)}], [(0, 0, 1)], (2,))
     assert inputs["a"].tolist() == [[5, 5], [5, 5]]
     assert inputs["b"].tolist() == 5
+
+
+def test_shapes_that_are_not_staged_are_those_of_the_run_before_where_it_was_alike():
+    """They differ with the bucket, with sizes that are not padded and with inputs left out."""
+    layout = layout_of(
+        item("ids"),
+        item("k", (-1,), (1,), optional=True),
+        outputs=[output("tokens", (-1, 4), (0, -1))],
+        equal_axes=("k",),
+    )
+
+    def shapes_of(layout, bucket, given):
+        rows = bucket[0]
+        requests = [check_request(i, given, layout) for i in range(rows)]
+        spans = tuple(RowSpan(i, 0, 1) for i in range(rows))
+        sub_batch = SubBatch(spans=spans, bucket=bucket, rows=rows, cost_ns=1.0)
+        found = sub_batch_shapes(sub_batch, requests, layout, staged=False)
+        assert found.sub_batch is sub_batch
+        return found.inputs, found.outputs, found.nbytes, dict(found.texts)
+
+    sent = {"ids": ids([1, 2])}
+    cases = [
+        ((1, 2), sent),
+        ((2, 2), sent),
+        ((2, 3), sent),
+        ((2, 3), {**sent, "k": ids([1])}),
+        ((2, 3), {**sent, "k": ids([1, 2])}),
+    ]
+    expected = [shapes_of(replace(layout), bucket, given) for bucket, given in cases]
+    assert len({str(each) for each in expected}) == len(cases)
+    for _ in range(2):
+        assert [shapes_of(layout, bucket, given) for bucket, given in cases] == expected

@@ -107,7 +107,7 @@ class StateStore:
             StateLost: some states have moved on, and others could not; or a slot has none, whose
                 state went with the executor of before.
         """
-        if not self._begun.issuperset(set(slots).difference(starting)):
+        if not self._begun.issuperset(set(slots).difference(starting) if starting else slots):
             raise StateLost(_GONE)
         given = {**inputs, **self._host.gather(slots, starting, rows)}
         if self._device is None:
@@ -123,7 +123,7 @@ class StateStore:
                     if not self.on_device:
                         raise
                     raise StateLost.after(error) from error
-        self._begun.update(slots)
+        self._begun.update(starting)
         hidden = self._layout.hidden
         return {name: value for name, value in results.items() if name not in hidden}, shapes
 

@@ -163,6 +163,8 @@ class Layout:
         sizes: the only size of a free axis, by its name, where config.pbtxt fixes what the graph
             leaves open: it is never padded to another.
         checked: requests whose types and shapes were found to fit, by these; in bounded number.
+        run_shapes: the shapes of inputs and outputs, and the bytes of all, of runs that copy
+            nothing: by bucket, equal sizes and omitted inputs; likewise.
     """
 
     batched: bool
@@ -183,6 +185,9 @@ class Layout:
     checked: dict[tuple[object, ...], RequestShape] = field(
         init=False, default_factory=dict, compare=False, repr=False
     )
+    run_shapes: dict[
+        tuple[Shape, Shape, tuple[str, ...]], tuple[Mapping[str, Shape], Mapping[str, Shape], int]
+    ] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     @property
     def smallest(self) -> Shape:

@@ -363,16 +363,18 @@ class Pipeline:
             progress.note(sub_batch, outcome.retained)
         if self.tells_runs:
             progress.note_run(sub_batch)
+        states = {} if done is None else done.states
         for piece in pieces:
             outputs = progress.take(piece)
             if outputs is not None:
+                position = piece[0].request
                 reply = Reply(
-                    request=piece[0].request,
+                    request=position,
                     outputs=outputs,
                     remaining_ns=left_ns,
-                    states={} if done is None else done.states,
-                    on_device=progress.on_device(piece[0].request),
-                    runs=progress.runs.get(piece[0].request, ()),
+                    states=states,
+                    on_device=progress.on_device(position),
+                    runs=progress.runs.get(position, ()),
                 )
                 replies.append(reply)
         return replies

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -11,7 +11,7 @@ from ge_backend.model.layout.layout import InputLayout, Layout, RequestShape
 from ge_backend.serving.batching.device_tensor import DeviceTensor
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["Request", "check_request", "never"]
+__all__ = ["REMEMBERED_SHAPES", "Request", "check_request", "never"]
 
 Tensor = Array | DeviceTensor
 NOTHING_ON_DEVICE: Mapping[str, DeviceTensor] = MappingProxyType({})
@@ -105,7 +105,7 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
         cancelled=cancelled,
         on_device=on_device,
         wanted=wanted,
-        common=tuple([(item.name, _one_value(item, tensors[item.name])) for item in shape.common]),
+        common=_common(shape.common, tensors) if shape.common else (),
     )
 
 
@@ -143,6 +143,11 @@ def _checked(
         omitted=omitted,
         common=tuple(common),
     )
+
+
+def _common(inputs: Sequence[InputLayout], tensors: Mapping[str, Array]) -> tuple[object, ...]:
+    """Return the values of inputs that a run has only one of."""
+    return tuple([(item.name, _one_value(item, tensors[item.name])) for item in inputs])
 
 
 def _one_value(item: InputLayout, array: Array) -> object:

@@ -110,6 +110,10 @@ def _rows(
     at = 0
     for span in sub_batch.spans:
         end = at + span.count
+        if layout.batched and not cut:
+            parts.append(array[at:end])
+            at = end
+            continue
         sizes = requests[span.request].sizes
         corner = [slice(sizes[axis] if axis >= 0 else None) for axis in cut]
         parts.append(array[(slice(at, end), *corner) if layout.batched else tuple(corner)])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,13 +27,14 @@ from ge_backend.serving.batching.concatenate import batch_shape, write_batch
 from ge_backend.serving.batching.device_spans import gather_input
 from ge_backend.serving.batching.device_tensor import BatchRetention
 from ge_backend.serving.batching.plan import SubBatch
-from ge_backend.serving.batching.request import Request
+from ge_backend.serving.batching.request import REMEMBERED_SHAPES, Request
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
 __all__ = ["SubBatchShapes", "deadline_of", "direct", "sources", "stage", "sub_batch_shapes"]
 
 # An estimate may be infinite where nothing was measured; a day is as good.
 MAX_NS = 86_400 * 10**9
+NO_TEXTS: Mapping[str, bytes] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +74,32 @@ def sub_batch_shapes(
     Texts are written, and sizes rounded up, as they will lie in an arena, unless `staged` says that
     none is used.
     """
+    first = requests[sub_batch.spans[0].request]
+    key = (sub_batch.bucket, first.equal_sizes, first.omitted)
+    plain = not (staged or first.on_device) and retention is None
+    known = layout.run_shapes.get(key) if plain else None
+    if known is not None:
+        inputs, outputs, nbytes = known
+        return SubBatchShapes(
+            sub_batch=sub_batch, inputs=inputs, texts=NO_TEXTS, outputs=outputs, nbytes=nbytes
+        )
+    shapes = _shapes(sub_batch, requests, layout, retention, staged=staged)
+    if plain and not any(item.source for item in layout.inputs):
+        if len(layout.run_shapes) >= REMEMBERED_SHAPES:
+            layout.run_shapes.clear()
+        layout.run_shapes[key] = shapes.inputs, shapes.outputs, shapes.nbytes
+    return shapes
+
+
+def _shapes(
+    sub_batch: SubBatch,
+    requests: Sequence[Request],
+    layout: Layout,
+    retention: BatchRetention | None,
+    *,
+    staged: bool,
+) -> SubBatchShapes:
+    """Return the shapes of a sub-batch's tensors; as `sub_batch_shapes`."""
     first = requests[sub_batch.spans[0].request]
     sizes = sub_batch.bucket[1:] + first.equal_sizes
     batch = sub_batch.bucket[:1] if layout.batched else ()
@@ -247,7 +275,7 @@ def _order(  # noqa: PLR0913 - a run's fields
     solo: bool = False,
 ) -> Run:
     own = [requests[span.request] for span in shapes.sub_batch.spans]
-    stateful = [request for request in own if request.slot >= 0]
+    slots = tuple([request.slot for request in own if request.slot >= 0])
     return Run(
         id=0,
         graph=graph,
@@ -258,9 +286,9 @@ def _order(  # noqa: PLR0913 - a run's fields
         outputs=placed[1],
         deadline_ns=deadline_of(shapes.sub_batch, requests),
         cost_ns=round(min(shapes.sub_batch.cost_ns, MAX_NS)),
-        slots=tuple([request.slot for request in stateful]),
-        starting=tuple([request.slot for request in stateful if request.starting]),
-        rows=shapes.sub_batch.bucket[0] if stateful else 0,
+        slots=slots,
+        starting=tuple([request.slot for request in own if request.starting]) if slots else (),
+        rows=shapes.sub_batch.bucket[0] if slots else 0,
         gathered=shapes.gathered,
         retained=shapes.retained,
         unrequested=shapes.unrequested,
@@ -294,8 +322,8 @@ def _write(
         else:
             _make(target[np.newaxis], item, first)
         return
-    if layout.batched and _fills(target, item, sub_batch, requests):
-        np.concatenate(sources(item.name, sub_batch, requests), out=target)
+    if layout.batched and (whole := _end_to_end(target, item, sub_batch, requests)):
+        np.concatenate(whole, out=target)
         return
     lines = target if layout.batched else target[np.newaxis]
     sizes = sub_batch.bucket[1:]
@@ -317,17 +345,17 @@ def _write(
         lines[at:] = lines[:1]
 
 
-def _fills(
+def _end_to_end(
     target: Array, item: InputLayout, sub_batch: SubBatch, requests: Sequence[Request]
-) -> bool:
-    """Whether whole requests lie end to end in an input, without padding."""
-    rows = 0
+) -> list[Array]:
+    """Return the tensors of whole requests that fill an input end to end; none if there is more."""
+    row, found = target.shape[1:], []
     for span in sub_batch.spans:
         given = requests[span.request].tensors.get(item.name)
-        if given is None or len(given) != span.count or given.shape[1:] != target.shape[1:]:
-            return False
-        rows += span.count
-    return rows == len(target)
+        if given is None or len(given) != span.count or given.shape[1:] != row:
+            return []
+        found.append(given)
+    return found if sub_batch.rows == len(target) else []
 
 
 def _make(block: Array, item: InputLayout, request: Request) -> None:

@@ -48,7 +48,8 @@ class Sequencer:
             )
         step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
         request.slot, request.starting = step.slot, step.starting
-        request.states = self._shapes[step.slot]
+        if self._names:
+            request.states = self._shapes[step.slot]
         return request
 
     def skip(
@@ -72,7 +73,8 @@ class Sequencer:
         if error is None:
             if step.starting:
                 self._table.advance(step)
-            self._shapes[step.slot] = tuple([states[name] for name in self._names])
+            if self._names:
+                self._shapes[step.slot] = tuple([states[name] for name in self._names])
         elif isinstance(error, StateLost):
             self._table.lose(step)
         elif isinstance(error, ExecutorLost):
@@ -83,7 +85,8 @@ class Sequencer:
 
     def settle_rest(self) -> None:
         """Note that it is not known how the other steps went that were admitted."""
-        for index in tuple(self._steps):
+        while self._steps:
+            index = next(iter(self._steps))
             self.settle(index, StateLost("it had no outcome"), {})
 
     def lose_all(self) -> None:
@@ -111,7 +114,7 @@ class Sequencer:
             place=index if self._placed else None,
             busy={taken.slot for taken in self._steps.values()} if start else (),
         )
-        if step.starting:
+        if step.starting and self._names:
             self._shapes[step.slot] = self._initial
         self._steps[index] = step
         return step

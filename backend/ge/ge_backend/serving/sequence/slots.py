@@ -44,9 +44,16 @@ class SequenceStep(NamedTuple):
 
 @dataclass(slots=True)
 class _Life:
+    """A live sequence.
+
+    Attributes:
+        going_on: what all of its steps are but the first one and the last; None while no step has
+            changed the state yet.
+    """
+
     slot: int
     seen_s: float
-    starting: bool = True  # no step has changed the state yet
+    going_on: SequenceStep | None = None
 
 
 class SlotTable:
@@ -108,7 +115,9 @@ class SlotTable:
         life = self._lives[key]
         life.seen_s = now_s
         self._lives.move_to_end(key)
-        return SequenceStep(key=key, slot=life.slot, starting=life.starting, last=end)
+        if life.going_on is not None and not end:
+            return life.going_on
+        return SequenceStep(key=key, slot=life.slot, starting=life.going_on is None, last=end)
 
     def is_live(self, sequence: CorrelationId, place: int | None = None) -> bool:
         """Whether a sequence lives, at this place if the host says so."""
@@ -118,7 +127,7 @@ class SlotTable:
         """Note that a step went well: the slot holds the sequence's own state from now on."""
         life = self._owner(step)
         if life is not None:
-            life.starting = False
+            life.going_on = SequenceStep(key=step.key, slot=step.slot, starting=False, last=False)
 
     def leave(self, step: SequenceStep) -> None:
         """Free the slot of a sequence after its last step, whether or not that went well."""
@@ -135,7 +144,7 @@ class SlotTable:
 
         But for these, as long as no step has changed their state yet.
         """
-        gone = [key for key, life in self._lives.items() if not (life.starting and key in but)]
+        gone = [key for key, life in self._lives.items() if life.going_on or key not in but]
         for sequence in gone:
             self._free(sequence, "lost")
             self._lost[sequence] = None
