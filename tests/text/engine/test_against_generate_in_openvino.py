@@ -146,3 +146,29 @@ def test_an_adapter_that_is_not_numbers_leaves_none_of_it_to_others(checkpoint, 
     assert isinstance(served.error("broken"), GraphFailed)
     submit(served)
     assert outputs(served.run()) == expected
+
+
+CHOSEN = ("pirate", None, "poet", "broken", "pirate", None, "poet", "poet")
+
+
+def test_several_adapters_and_none_in_one_batch(checkpoint, expected):
+    """Each text is that of its adapter alone; one that is not numbers fails its own text."""
+    folder, base = checkpoint
+    other = {"r": 2, "use_rslora": True, "target_modules": ["k_proj", "down_proj"], "seed": 2}
+    oracles = {
+        "pirate": make_adapter(folder, "pirate", base),
+        "poet": make_adapter(folder, "poet", base, **other),
+    }
+    make_broken(folder, "broken", like="pirate")
+    served = serving(checkpoint)
+    adapters = AdapterFolder(folder, served.model.products, served.model.dtype)
+    for number, (name, prompt) in enumerate(zip(CHOSEN, PROMPTS, strict=True)):
+        found = name and adapters.find(name)
+        served.submit(str(number), prompt, adapter=found, temperature=0, max_tokens=OUTPUT)
+    served.run()
+    for number, (name, prompt) in enumerate(zip(CHOSEN, PROMPTS, strict=True)):
+        if name == "broken":
+            assert isinstance(served.error(str(number)), GraphFailed)
+            continue
+        wanted = language.generated(oracles[name], prompt, OUTPUT) if name else expected[number]
+        assert served.tokens(str(number)) == wanted

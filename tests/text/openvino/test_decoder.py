@@ -148,7 +148,7 @@ def test_a_step_of_the_largest_size_is_one_that_can_be_run(tmp_path):
     assert model.step(batch).tokens.shape == (2,)
 
 
-def test_a_step_with_adapters_is_torchs_on_the_same_cache(tmp_path):
+def test_a_step_with_adapters_has_a_graph_of_its_own_on_the_same_cache(tmp_path):
     """A text without one, in turns with it, does not notice."""
     base = make(tmp_path, "llama")
     adapted = make_adapter(tmp_path, "pirate", base)

@@ -7,7 +7,6 @@ pieces, so that a core that another process needs for a moment does not hold up 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache as cached
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,9 @@ from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 from ge_text.models.batch import Group
+from ge_text.openvino.adapters import AdapterInputs
 from ge_text.openvino.graph import BLOCK_SIZE, llama_graph, rotation_names, tensor_of
 from ge_text.openvino.weights_file import WeightsFile
-from ge_text.torch.base import Decoder
 from ge_text.torch.cache import KeyValueShape, PagedCache
 from ge_text.torch.llama_weights import LlamaWeights
 from ge_text.torch.step import StepTensors
@@ -38,13 +37,15 @@ GROUP_SIZE = "32"
 class OpenVinoDecoder:
     """See the module; a `Decoder`, on a CPU, for blocks of 32 tokens and steps without padding.
 
-    A step in which a text has an adapter is another decoder's, on the same cache.
+    A step in which a text has an adapter is another decoder's, on the same cache: its graph takes
+    adapters, which would hold up steps that have none.
 
     Args:
         weights: in `dtype`, or in BF16 beside FP32; the graph copies them, onto a file if it can.
         dtype: of the arithmetic, and of keys and values.
         threads: of one step.
-        adapting: returns the decoder of steps with adapters; called when the first one comes.
+        adapting: returns the decoder of steps with adapters; called when the first one comes. None:
+            this is that one, and takes no others.
         compressed: products have weights of eight bits, scores over the vocabulary, too.
 
     Attributes:
@@ -64,16 +65,18 @@ class OpenVinoDecoder:
         *,
         dtype: torch.dtype,
         threads: int,
-        adapting: Callable[[], Decoder],
+        adapting: Callable[[], OpenVinoDecoder] | None = None,
         compressed: bool = False,
     ) -> None:
         self.dtype = dtype
-        self._adapting = cached(adapting)
+        self._adapting = adapting
+        self._for_adapters: OpenVinoDecoder | None = None
         shape = KeyValueShape(heads=weights.key_heads, key_dim=weights.dim, value_dim=weights.dim)
         self.shapes = (shape,) * weights.num_layers
         self.products = weights.products()
         self._frequencies = [each.numpy() for each in weights.frequencies]
-        graph = llama_graph(weights, dtype)
+        self._adapters = AdapterInputs(self.products, dtype)
+        graph = llama_graph(weights, dtype, adapted=adapting is None)
         self.compressed = compress(graph).numbers if compressed else 0
         self._weights = WeightsFile(graph)
         options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE} if self.compressed else {}
@@ -83,8 +86,10 @@ class OpenVinoDecoder:
 
     def logits(self, step: StepTensors) -> torch.Tensor:
         """See `Decoder`. The scores are FP32, and the graph's own until the next step."""
-        if step.adapters is not None:
-            return self._adapting().logits(step)
+        if step.adapters is not None and self._adapting is not None:
+            if self._for_adapters is None:
+                self._for_adapters = self._adapting()
+            return self._for_adapters.logits(step)
         first = step.cache is not self._bound
         if first:
             self._bind(step.cache)
@@ -97,6 +102,9 @@ class OpenVinoDecoder:
         try:
             for name, array in inputs.items():
                 self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+            if step.adapters is not None:
+                for name, tensor in self._adapters.of(step.adapters, len(step.ids)):
+                    self._request.set_tensor(name, tensor)
             infer(self._request)
         except RuntimeError as error:
             raise RuntimeError(cause(error)) from error  # its first lines are OpenVINO's own files
@@ -106,6 +114,8 @@ class OpenVinoDecoder:
 
     def close(self) -> None:
         """See `Decoder`."""
+        if self._for_adapters is not None:
+            self._for_adapters.close()
         with signal_stack_kept():
             self._bound = None
             del self._request, self._compiled, self._weights

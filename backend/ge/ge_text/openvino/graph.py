@@ -23,7 +23,7 @@ from ge_backend.engines.ov.model import cause, shared
 from ge_backend.errors import Unsupported
 from ge_text.torch.llama_weights import Dense, LlamaLayer, LlamaWeights
 
-__all__ = ["BLOCK_SIZE", "llama_graph", "rotation_names", "tensor_of"]
+__all__ = ["BLOCK_SIZE", "WHOSE", "adapter_names", "llama_graph", "rotation_names", "tensor_of"]
 
 # Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
@@ -31,6 +31,8 @@ BLOCK_SIZE = 32
 # Marks what makes a weight wide, so that OpenVINO does not do it once and for all, which would be
 # one more copy of all of them. Source: openvino/core/rt_info/decompression.hpp, `Decompression`.
 AS_IT_IS = "decompression_0"
+# The input that says which columns of adapters are a token's own.
+WHOSE = "whose"
 TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16}
 # The operator's inputs behind `max_context_len`, their types and shapes: none of them is used here.
 # Source: openvino/op/paged_attention.hpp, 2026.4; it is not promised to stay as it is.
@@ -54,7 +56,7 @@ UNUSED: Mapping[str, tuple[type[np.generic], tuple[int, ...]]] = {
 }
 
 
-def llama_graph(weights: LlamaWeights, dtype: torch.dtype) -> Any:
+def llama_graph(weights: LlamaWeights, dtype: torch.dtype, *, adapted: bool = False) -> Any:
     """Return the model, in float32 arithmetic; what compiles it may choose a lower one.
 
     Inputs, in this order: int64 `ids` [T]; float32 `cos` and `sin` [T, 1, 1, D] of each rotary
@@ -63,11 +65,14 @@ def llama_graph(weights: LlamaWeights, dtype: torch.dtype) -> Any:
     `max_context_len` []; then for each layer keys and values [blocks, K, 32, D], which a step
     writes to. The one output is float32 [S, vocabulary].
 
+    One that is `adapted` takes more: float32 `whose` [T, R], R any number but 0, and [R, inputs]
+    and [outputs, R] for each product of `LlamaWeights.products`, see `adapter_names`.
+
     Raises:
         ModelError: the checkpoint lacks a weight, or has another shape of it.
         Unsupported: this OpenVINO has no such operator.
     """
-    return _Builder(weights, TYPES[dtype]).model()
+    return _Builder(weights, TYPES[dtype], adapted=adapted).model()
 
 
 def rotation_names(index: int) -> tuple[str, str]:
@@ -76,10 +81,17 @@ def rotation_names(index: int) -> tuple[str, str]:
     return f"cos{ending}", f"sin{ending}"
 
 
+def adapter_names(product: int) -> tuple[str, str]:
+    """Return what the graph's inputs are called that adapt the product of this number."""
+    return f"down.{product}", f"up.{product}"
+
+
 class _Builder:
-    def __init__(self, weights: LlamaWeights, kind: Any) -> None:
-        self._weights, self._kind = weights, kind
+    def __init__(self, weights: LlamaWeights, kind: Any, *, adapted: bool) -> None:
+        self._weights, self._kind, self._adapted = weights, kind, adapted
         self._inputs: list[Any] = []
+        self._products = enumerate(weights.products())  # in the order in which they are made
+        self._whose: Any = None
 
     def model(self) -> Any:
         weights = self._weights
@@ -92,6 +104,8 @@ class _Builder:
         tables = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
         whose = [self._input(name, Type.i32, [-1]) for name in tables]
         whose.append(self._input("max_context_len", Type.i32, []))
+        if self._adapted:
+            self._whose = self._input(WHOSE, Type.f32, [-1, -1])
         read = weights.embedding()
         embedding, factor = _constant(read), weights.embedding_factor(read.dtype)
         rows = ops.unsqueeze(ops.gather(embedding, ids, _whole(0)), _whole(1))
@@ -111,7 +125,7 @@ class _Builder:
     ) -> Any:
         weights = self._weights
         heads, keys, dim = weights.heads, weights.key_heads, weights.dim
-        mixed = _product(self._normed(rows, layer.before_attention), layer.query_key_value)
+        mixed = self._product(self._normed(rows, layer.before_attention), layer.query_key_value)
         parts = ops.variadic_split(mixed, _whole(2), _whole([heads * dim, keys * dim, keys * dim]))
         norms = (None, None) if layer.head_norms is None else layer.head_norms.split((heads, keys))
         query, key = (
@@ -133,16 +147,30 @@ class _Builder:
             operator.get_rt_info()[name] = size
         for name in ("num_k_heads", "num_v_heads"):
             operator.get_rt_info()[name] = keys
-        mixed = _product(ops.unsqueeze(operator.output(0), _whole(1)), layer.output)
+        mixed = self._product(ops.unsqueeze(operator.output(0), _whole(1)), layer.output)
         return self._normed(mixed, layer.after_attention)
 
     def _mlp(self, layer: LlamaLayer, rows: Any) -> Any:
-        mixed = _product(self._normed(rows, layer.before_mlp), layer.gate_up)
+        mixed = self._product(self._normed(rows, layer.before_mlp), layer.gate_up)
         halves = ops.variadic_split(mixed, _whole(2), _whole([self._weights.inner] * 2))
         gate = halves.output(0)
         gate = ops.gelu(gate, "tanh") if self._weights.gelu else ops.swish(gate)
-        mixed = _product(ops.multiply(gate, halves.output(1)), layer.down)
+        mixed = self._product(ops.multiply(gate, halves.output(1)), layer.down)
         return self._normed(mixed, layer.after_mlp)
+
+    def _product(self, rows: Any, dense: Dense) -> Any:
+        number, product = next(self._products)
+        found = ops.matmul(rows, _constant(dense.weight), False, True)
+        if dense.bias is not None:
+            found = ops.add(found, _constant(dense.bias.float()))
+        if not self._adapted:
+            return found
+        names, outputs = adapter_names(number), sum(product.layers.values())
+        down = self._input(names[0], self._kind, [-1, product.inputs])
+        up = self._input(names[1], self._kind, [outputs, -1])
+        low = ops.matmul(ops.squeeze(rows, _whole(1)), _wide(down), False, True)
+        added = ops.matmul(ops.multiply(low, self._whose), _wide(up), False, True)
+        return ops.add(found, ops.unsqueeze(added, _whole(1)))
 
     def _rotated(self, rows: Any, heads: int, norms: torch.Tensor | None, around: list[Any]) -> Any:
         """Return [T, heads * D] rotated by their tokens' positions, normed before if so wished."""
@@ -182,22 +210,19 @@ def _paged_attention(*inputs: Any) -> Any:
         ) from error
 
 
-def _product(rows: Any, dense: Dense) -> Any:
-    found = ops.matmul(rows, _constant(dense.weight), False, True)
-    return found if dense.bias is None else ops.add(found, _constant(dense.bias.float()))
-
-
 def _constant(tensor: torch.Tensor) -> Any:
     """Return a copy of a weight, in float32 as the graph sees it.
 
     A copy, since a constant on others' memory does not keep it alive.
     """
-    constant = openvino.op.Constant(tensor_of(tensor.contiguous()), shared_memory=False)
-    if tensor.dtype == torch.float32:
-        return constant
-    wide = ops.convert(constant, Type.f32)
-    wide.get_rt_info()[AS_IT_IS] = ""
+    wide = _wide(openvino.op.Constant(tensor_of(tensor.contiguous()), shared_memory=False))
+    if tensor.dtype != torch.float32:
+        wide.get_rt_info()[AS_IT_IS] = ""
     return wide
+
+
+def _wide(narrow: Any) -> Any:
+    return narrow if narrow.get_element_type() == Type.f32 else ops.convert(narrow, Type.f32)
 
 
 def tensor_of(tensor: torch.Tensor) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +19,10 @@ from ge_text.models.open import OpenedLanguage, OpenLanguage, cached_as, held_as
 from ge_text.openvino.decoder import OpenVinoDecoder
 from ge_text.openvino.graph import BLOCK_SIZE
 from ge_text.openvino.nearness import divergence, fixed_ids, log_probabilities
-from ge_text.torch.base import Decoder
 from ge_text.torch.llama_weights import LlamaWeights, not_covered
 from ge_text.torch.loading import (
-    CPU,
     DTYPES,
     NAMES,
-    load_decoder,
     reading,
 )
 from ge_text.torch.open import opened_with
@@ -117,27 +114,29 @@ def load_openvino(
     Raises:
         ModelError, Unsupported: as `OpenVinoDecoder` does.
     """
-    computed = computed_in(DTYPES[dtype])
     stamp = stamp_of(checkpoint.weights)
 
-    def adapting() -> Decoder:
+    def loaded(adapting: Callable[[], OpenVinoDecoder] | None) -> OpenVinoDecoder:
+        with reading(checkpoint, DTYPES[dtype]) as read:
+            decoder = OpenVinoDecoder(
+                LlamaWeights(checkpoint, read),
+                dtype=computed_in(DTYPES[dtype]),
+                threads=threads,
+                adapting=adapting,
+                compressed=compressed,
+            )
+        give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
+        return decoder
+
+    def adapting() -> OpenVinoDecoder:
         if not _are(checkpoint.weights, stamp):
             raise ModelError(
                 "the checkpoint's files are others than those that are served, and steps with "
                 "adapters need those; have the server load the model"
             )
-        return load_decoder(checkpoint, dtype=NAMES[computed], device=CPU)
+        return loaded(adapting=None)
 
-    with reading(checkpoint, DTYPES[dtype]) as read:
-        decoder = OpenVinoDecoder(
-            LlamaWeights(checkpoint, read),
-            dtype=computed,
-            threads=threads,
-            adapting=adapting,
-            compressed=compressed,
-        )
-    give_back_freed()  # compiling goes by way of copies, as many bytes as the weights have
-    return decoder
+    return loaded(adapting)
 
 
 def _are(files: Sequence[Path], stamp: str) -> bool:

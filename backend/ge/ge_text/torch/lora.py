@@ -19,28 +19,32 @@ from ge_backend.model.files.model_file import stamp_of
 from ge_backend.tensors import Array
 from ge_text.models.adapter import Product, StoredAdapter
 
-__all__ = ["AdapterBank", "StepAdapters"]
+__all__ = ["AdapterBank", "Change", "Changes", "StepAdapters"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
-    """Of one product: [R, inputs] and, scaled, [outputs, R], R the sum of its layers' ranks."""
+class Change:
+    """What one adapter changes of a product.
+
+    [R, inputs] and, scaled, [outputs, R], where R is the sum of its layers' ranks.
+    """
 
     down: torch.Tensor
     up: torch.Tensor
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return what is added to the product of rows [T, inputs]: [T, outputs]."""
         return functional.linear(functional.linear(rows, self.down), self.up)
 
 
-_Changes = Sequence["_Change | None"]  # by the product's number
+Changes = Sequence["Change | None"]  # by the product's number
 
 
 @dataclass(frozen=True, slots=True)
 class StepAdapters:
     """The adapters of one step, and whose tokens are theirs: int64 [K], None where all are."""
 
-    parts: tuple[tuple[torch.Tensor | None, _Changes], ...]
+    parts: tuple[tuple[torch.Tensor | None, Changes], ...]
 
     @property
     def products(self) -> set[int]:
@@ -67,7 +71,7 @@ class AdapterBank:
         self, products: Sequence[Product], *, dtype: torch.dtype, device: torch.device
     ) -> None:
         self._products, self._dtype, self._device = products, dtype, device
-        self._held: dict[str, _Changes] = {}
+        self._held: dict[str, Changes] = {}
 
     def load(self, adapter: StoredAdapter) -> None:
         """Read an adapter's weights.
@@ -111,7 +115,7 @@ class AdapterBank:
 
     def _change(
         self, product: Product, adapter: StoredAdapter, read: Callable[[str], torch.Tensor]
-    ) -> _Change | None:
+    ) -> Change | None:
         """Return what an adapter adds to one product; a layer that it leaves gets a block of 0."""
 
         def placed(name: str) -> torch.Tensor:
@@ -125,4 +129,4 @@ class AdapterBank:
             placed(change.up) * change.scaling if change else down[0].new_zeros(outputs, 0)
             for change, outputs in zip(changes.values(), product.layers.values(), strict=True)
         ]
-        return _Change(torch.cat(down), torch.block_diag(*up))
+        return Change(torch.cat(down), torch.block_diag(*up))
