@@ -239,17 +239,26 @@ class TritonConnection:
         if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR}:
             return error
         self._known.pop(model, None)
+        absence = await self._absence(model)
+        if absence is None:
+            return error
+        # Of one that the server knows it says instead that it "has no available versions".
+        if str(absence).endswith(" is not found"):
+            return _unknown(model)
+        # One that is there by now was loaded while the server was asked, which is ready since.
+        if not await self.ready() or await self._absence(model) is None:
+            return _not_ready(model)
+        return _unknown(model)
+
+    async def _absence(self, model: str) -> ApiError | None:
+        """Return how the server says that a model is not there; None: it is."""
         try:
             await self._config(model)
-        except ApiError as absent:
-            if absent.status != HTTPStatus.NOT_FOUND:
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            # Of one that the server knows it says instead that it "has no available versions".
-            if str(absent).endswith(" is not found") or await self.ready():
-                return _unknown(model)
-        else:
             return error
-        return _not_ready(model)
+        return None
 
     async def _asked(self, call: Any) -> Any:
         try:
