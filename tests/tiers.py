@@ -27,6 +27,7 @@ LONG = {
     "server/test_docs_python.py": "the page is replayed",
     "server/test_docs_tutorial.py": "the page is replayed",
     "server/test_import.py": "exports real encoders",
+    "server/test_openai_real_vllm_backend.py": "starts Triton's vLLM backend",
     "server/test_trust.py": "faults under load",
     "server/test_vllm.py": "installs and starts vLLM",
     "server/test_wheel.py": "builds and installs the wheel",

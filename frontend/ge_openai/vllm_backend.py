@@ -1,7 +1,7 @@
 """What a request becomes for a model of Triton's vLLM backend, which has fewer tensors than ours.
 
 Source: triton-inference-server/vllm_backend@8de0c14, `src/model.py`, `src/utils/request.py` and
-`src/utils/vllm_backend_utils.py`; vLLM 0.11, `sampling_params.py`.
+`src/utils/vllm_backend_utils.py`; vLLM 0.32, `sampling_params.py` and `v1/engine/async_llm.py`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,13 @@ _STRUCTURES = {
 _UNLIMITED = 2**20
 _LONG = re.compile(f"{TOO_LONG}|maximum model length of")
 _ADAPTER = re.compile("LoRA feature is not enabled|LoRA .* is not supported")
+# What the backend puts before an error of vLLM's `generate`. That lets through what it refuses of a
+# request, which names the parameter or not, and that it is busy; of another fault it says nothing,
+# or that its engine is dead.
+_FAILED = "Error generating stream: "
+_FIELD = re.compile(r"\(parameter=(\w+)[,)]")
+_BUSY = "Please try again later"
+_DEAD = "EngineCore encountered an issue"
 # Of parameters that vLLM refuses the backend logs the reason, and stumbles over their absence.
 _PARAMETERS = "'NoneType' object has no attribute"
 
@@ -96,11 +103,17 @@ def error_of_vllm(error: ApiError) -> ApiError:
     text = str(error)
     if _ADAPTER.search(text):
         return ApiError(text, status=HTTPStatus.NOT_FOUND, param="model", code="model_not_found")
-    if _LONG.search(text):
-        return ApiError(text, code=CONTEXT_LENGTH_EXCEEDED)
     if _PARAMETERS in text:
         return ApiError("the model refuses the sampling parameters; the server's log says why")
-    return error
+    _, failed, said = text.partition(_FAILED)
+    if not failed or not said or _DEAD in said:
+        return error
+    if _BUSY in said:
+        return ApiError(said, status=HTTPStatus.SERVICE_UNAVAILABLE)
+    if _LONG.search(said):
+        return ApiError(said, code=CONTEXT_LENGTH_EXCEEDED)
+    named = _FIELD.search(said)
+    return ApiError(said, param=named[1] if named and named[1] in _TAKEN else None)
 
 
 def _sampling(call: TextCall) -> dict[str, Any]:

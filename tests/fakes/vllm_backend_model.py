@@ -38,7 +38,19 @@ OTHERS = (
     *("skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"),
     *("structured_outputs", "logit_bias", "allowed_token_ids", "prompt_logprobs", "detokenize"),
 )
+STRUCTURES = {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}
+# Of a number, its ends.
+RANGES = {
+    "temperature": (0, 2),
+    "top_p": (1e-9, 1),
+    "min_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+    "max_tokens": (1, float("inf")),
+    "min_tokens": (0, float("inf")),
+}
 LETTERS = 4
+VOCABULARY = 49152
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -90,11 +102,7 @@ class TritonPythonModel:
             raise LookupError(f"LoRA {name} is not supported, we currently support {self.adapters}")
         if not readable(parameters):
             raise AttributeError("'NoneType' object has no attribute 'lora_name'")
-        if "too long" in prompt:
-            raise ValueError(
-                "The decoder prompt (length 9) is longer than the maximum model length of 8. Make "
-                "sure that `max_model_len` is no smaller than the number of text tokens."
-            )
+        refuse(prompt, parameters)
         asked = {"prompt": prompt, "parameters": parameters, "inputs": sorted(tensors)}
         whole = json.dumps(asked)
         tokens = [whole[at : at + LETTERS] for at in range(0, len(whole), LETTERS)]
@@ -111,6 +119,26 @@ class TritonPythonModel:
             yield response(prompt, [token], finish if last else None, wanted, parameters), last
 
 
+def refuse(prompt, parameters):
+    """Raise what vLLM 0.32 says of a request whose parameters could be made."""
+    if "too long" in prompt:
+        raise ValueError(
+            "This model's maximum context length is 8 tokens. However, your prompt contains at "
+            "least 9 input tokens, which exceeds this limit even without any output tokens. Please "
+            "reduce the length of the input prompt. (parameter=input_tokens, value=9)"
+        )
+    for name in ("stop_token_ids", "allowed_token_ids"):
+        unknown = [token for token in parameters.get(name, ()) if token >= VOCABULARY]
+        if unknown:
+            raise ValueError(
+                f"token_id(s) {unknown} in {name} contain out-of-vocab token ids. "
+                f"Vocabulary size: {VOCABULARY} (parameter={name}, value={unknown})"
+            )
+    regex = json.loads(parameters.get("structured_outputs", "{}")).get("regex", "")
+    if regex.endswith("("):
+        raise ValueError(f'Grammar error: at 1(8): invalid regex "{regex}" (in regex)')
+
+
 def readable(parameters):
     """Return whether vLLM would make parameters of it: a null is no number, and no name is new."""
     try:
@@ -120,12 +148,20 @@ def readable(parameters):
             elif name in WHOLE:
                 int(value)
             elif name == "structured_outputs":
-                json.loads(value)
+                (kind,) = json.loads(value)
+                if kind not in STRUCTURES:
+                    return False
             elif name not in OTHERS:
                 return False
     except (TypeError, ValueError):
         return False
-    return float(parameters.get("temperature", 1)) >= 0
+    given = {name: float(parameters[name]) for name in RANGES if name in parameters}
+    lengths = parameters.get("min_tokens", 0), parameters.get("max_tokens", 16)
+    return (
+        all(least <= given[name] <= most for name, (least, most) in RANGES.items() if name in given)
+        and lengths[0] <= lengths[1]
+        and "" not in [*parameters.get("stop", ()), *parameters.get("bad_words", ())]
+    )
 
 
 def response(prompt, tokens, finish, wanted, parameters, before=""):

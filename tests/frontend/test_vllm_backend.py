@@ -90,10 +90,29 @@ def test_a_grammar_of_ours_is_refused():
         ("The prompt is longer than the maximum model length of 8", 400, "context_length_exceeded"),
         ("This model's maximum context length is 8", 400, "context_length_exceeded"),
         ("'NoneType' object has no attribute 'lora_name'", 400, None),
-        ("the engine is dead", 500, None),
+        ("EngineCore encountered an issue. See stack trace (above).", 500, None),
+        ("", 500, None),
+        ("The engine is currently busy. Please try again later or elsewhere.", 503, None),
+        ('Grammar error: at 1(8): invalid regex "a("', 400, None),
     ],
 )
 def test_errors_get_a_status(message, status, code):
     """All come as the server's own."""
     told = error_of_vllm(ApiError(f"Error generating stream: {message}", status=500))
     assert (told.status, told.code) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("name", "param"), [("stop_token_ids", "stop_token_ids"), ("input_tokens", None)]
+)
+def test_a_parameter_that_vllm_names_is_the_errors(name, param):
+    """Where it is one of the request's; the backend's words before it are left out."""
+    said = f"it is out of range (parameter={name}, value=[7])"
+    told = error_of_vllm(ApiError(f"Error generating stream: {said}", status=500))
+    assert (str(told), told.status, told.param) == (said, 400, param)
+
+
+def test_another_error_stays_what_it_is():
+    """Such as that of a process that is gone."""
+    error = ApiError("Stub process 'm_0_0' is not healthy.", status=500)
+    assert error_of_vllm(error) is error

@@ -197,8 +197,13 @@ def test_an_adapter_is_asked_for_as_a_model(client):
         ({"extra_body": {"beam_width": 3}}, "beam_width", "does not take beam_width"),
         ({"logit_bias": {"7": 1}}, "logit_bias", "does not take logit_bias"),
         ({"extra_body": {"add_special_tokens": False}}, "add_special_tokens", "does not take"),
-        ({"prompt": "too long"}, None, "maximum model length of 8"),
+        ({"prompt": "too long"}, None, "maximum context length is 8"),
+        ({"extra_body": {"stop_token_ids": [99999]}}, "stop_token_ids", "out-of-vocab"),
+        ({"extra_body": {"guided_regex": "a("}}, None, "invalid regex"),
         ({"temperature": -1}, None, "refuses the sampling parameters"),
+        ({"max_tokens": 0}, None, "refuses the sampling parameters"),
+        ({"stop": [""]}, None, "refuses the sampling parameters"),
+        ({"extra_body": {"min_tokens": 40}}, None, "refuses the sampling parameters"),
     ],
 )
 def test_what_it_cannot_do_is_refused(client, given, param, message, stream):
