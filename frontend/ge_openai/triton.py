@@ -240,8 +240,9 @@ class TritonConnection:
             return error
         self._known.pop(model, None)
         absence = await self._absence(model)
-        if absence is None:
-            return error
+        if absence is None:  # it is there, and was not if that is what has failed
+            loaded = error.status == HTTPStatus.NOT_FOUND and await self._read(model) is not None
+            return _not_ready(model) if loaded else error
         # Of one that the server knows it says instead that it "has no available versions".
         if str(absence).endswith(" is not found"):
             return _unknown(model)

@@ -64,8 +64,7 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         writing: unset while it is busy with a prompt.
         lives: how often it is asked for that until it is busy no more.
         ready: what it says of itself.
-        loading: a model that is loaded as soon as the server is asked whether it is ready.
-        loaded: the one that was.
+        loading: how often it is asked in vain for a model that is loaded then.
         asked: for their configurations.
     """
 
@@ -76,7 +75,7 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.writing.set()
         self.lives = 0
         self.ready = True
-        self.loading = self.loaded = ""
+        self.loading = 0
         self.asked = []
         self.read_whole = []  # of each description, whether its reader was there to the end
 
@@ -89,7 +88,6 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
 
     def ServerReady(self, request, context):  # noqa: N802
         self.still.wait()
-        self.loaded = self.loading
         return service_pb2.ServerReadyResponse(ready=self.ready)
 
     def ModelStatistics(self, request, context):  # noqa: N802
@@ -102,10 +100,11 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         self.still.wait()
         self.asked.append(request.name)
         name = request.name.partition("\0")[0]  # as the host reads it
-        if name not in {"reader", "writer", self.loaded}:
-            words = (
-                "has no available versions" if name in {"failed", self.loading} else "is not found"
-            )
+        if name == "reloaded":
+            self.loading -= 1
+        if name not in {"reader", "writer"} and (name != "reloaded" or self.loading >= 0):
+            away = name in {"failed", "reloaded"}
+            words = "has no available versions" if away else "is not found"
             message = f"Request for unknown model: '{name}' {words}"
             context.abort(grpc.StatusCode.NOT_FOUND, message)
         answer = service_pb2.ModelConfigResponse()
@@ -278,10 +277,11 @@ def test_a_model_that_is_not_served_is_unknown_or_not_ready(writers, name, ready
     assert told.value.status == status
 
 
-def test_a_model_that_is_loaded_meanwhile_is_not_unknown(writers):
-    """It was away, and the server is ready by the time that it is asked: to ask again helps."""
+@pytest.mark.parametrize("loading", [1, 2])
+def test_a_model_that_is_loaded_meanwhile_is_not_unknown(writers, loading):
+    """It was away, and is there before or after the server says that it is ready: ask again."""
     servicer, asked = writers
-    servicer.loading = "reloaded"
+    servicer.loading = loading
     with pytest.raises(ApiError) as told:
         asked(lambda connection: connection.model("reloaded", Ability.TEXT))
     assert told.value.status == 503
