@@ -257,7 +257,9 @@ class OnnxGraph(Graph):
         results = dict(zip(self._output_names, values, strict=True))
         if self._has_strings:
             results |= {name: _encoded(v) for name, v in results.items() if v.dtype == object}
-        return results | {name: into_place(results[name], place) for name, place in places.items()}
+        if places:
+            results |= {name: into_place(results[name], place) for name, place in places.items()}
+        return results
 
 
 def _check_bound(spec: TensorSpec, path: str) -> None:

@@ -159,11 +159,15 @@ class StubHandler:
         Raises:
             GeError: as `Graph.run`; or the run was dropped before it began.
         """
-        told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
         held = self._held(message.graph)
         action = partial(run_graph, held, message, inputs, {})
-        self._submit(held, message, action, inputs, told.put, here=True)
-        outcome = told.get()
+        outcome: tuple[messages.Done, dict[str, Array]] | GeError
+        if (grant := self._begin_alone(message)) is not None:
+            outcome = self._run_alone(held, message, action, grant)
+        else:
+            told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
+            self._submit(held, message, action, inputs, told.put, here=True)
+            outcome = told.get()
         if isinstance(outcome, GeError):
             raise outcome
         return outcome
@@ -180,9 +184,12 @@ class StubHandler:
                 self._outgoing.send(messages.Started(id=message.id))
             return run(held, segment, message, grant)
 
-        given = {ref.name: ref for ref in message.inputs}
         tell = self._answer_to(message.id)
-        self._submit(held, message, action, given, tell, here=message.awaited)
+        if message.awaited and (grant := self._begin_alone(message)) is not None:
+            tell(self._run_alone(held, message, action, grant))
+        else:
+            given = {ref.name: ref for ref in message.inputs}
+            self._submit(held, message, action, given, tell, here=message.awaited)
 
     def _submit(
         self,
@@ -194,21 +201,15 @@ class StubHandler:
         *,
         here: bool,
     ) -> None:
-        """Have a lane run a graph, see `_job`; with `here` this thread does, if it can at once."""
+        """Have a lane run a graph, or this thread in its place; see `_job`."""
         context, entry = self._context, held.entry
-        label = RunLabel(held.name, message.bucket, message.real_rows)
-        grant = None
-        if here and not (message.solo or context.pool.size_bytes):
-            grant = context.lanes.begin_alone()
-        if grant is not None:
-            tell(self._run_alone(message, entry, action, label, grant))
-            return
 
         def nbytes(entry: CachedGraph) -> int:
             shapes = {name: one.shape for name, one in given.items()}
             shapes |= {ref.name: ref.shape for ref in message.gathered}
             return context.graph_cache.run_bytes(entry, shapes)
 
+        label = RunLabel(held.name, message.bucket, message.real_rows)
         outstanding_work = context.outstanding.add(message.cost_ns)
         end = outstanding_work.release
         job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
@@ -216,12 +217,17 @@ class StubHandler:
         job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
         context.lanes.submit(job, here=here)
 
+    def _begin_alone(self, message: messages.Run) -> Grant | None:
+        """Take a lane for this thread to make a run in; None where the run is to be a job."""
+        context = self._context
+        as_job = message.solo or context.pool.size_bytes
+        return None if as_job else context.lanes.begin_alone()
+
     def _run_alone(
         self,
+        held: HeldGraph,
         message: messages.Run,
-        entry: CachedGraph,
         action: Callable[[Grant], _Outcome],
-        label: RunLabel,
         grant: Grant,
     ) -> _Outcome | GeError:
         """Return the outcome of a run that this thread makes by itself, or its error.
@@ -235,7 +241,8 @@ class StubHandler:
         finally:
             context.outstanding.change(-message.cost_ns)
             context.lanes.end_alone(grant)
-        return self._noted(outcome, message, entry, label, grant, grant.came_ns)
+        label = RunLabel(held.name, message.bucket, message.real_rows)
+        return self._noted(outcome, message, held.entry, label, grant, grant.came_ns)
 
     def _queue_prepare(self, held: HeldGraph, message: messages.Prepare) -> None:
         """Prepare in a lane; what is measured, one at a time for all connections.

@@ -225,8 +225,7 @@ class Pipeline:
     def _execute(self, round_: Round, progress: Progress) -> Iterator[Reply]:
         """Yield replies; what is to be counted is counted once, while the first runs run."""
         runs, lanes = round_.sub_batches, self.policy.lanes
-        waiting = {index: run.cost_ns for index, run in enumerate(runs)}
-        left_ns = sum(waiting.values())
+        left_ns = sum([run.cost_ns for run in runs])
         self.free_at_ns = time.monotonic_ns() + left_ns / lanes
         since = time.perf_counter()
         here = self._runs_here(round_, progress, left_ns)
@@ -237,6 +236,7 @@ class Pipeline:
                 since = time.perf_counter()
             self._count(round_, progress)
             return
+        waiting = {index: run.cost_ns for index, run in enumerate(runs)}
         deadlines = [deadline_of(run, progress.requests) for run in runs]
         tried = 0
         while waiting:

@@ -128,7 +128,7 @@ class CorrectedCosts:
         expected = self.expected(expected, alone=alone)
         if not (run_ns > 0 and 0 < expected < math.inf):
             return
-        point = self._point(bucket)
+        point = self._points.get(bucket) or self._point(bucket)
         # Plans still go by the table in use; the correction may have moved on from it.
         ahead = math.log(self._correction.cost(point) / self.table[point])
         self._correction.observe(point, math.log(run_ns / expected) - ahead, alone=alone)
@@ -154,13 +154,11 @@ class CorrectedCosts:
         self.cost, self.bucket = model.cost, model.bucket
 
     def _point(self, bucket: Bucket) -> Bucket:
-        """Return the bucket of the table that a shape is nearest to."""
-        known = self._points.get(bucket)
-        if known is None:
-            if len(self._points) >= REMEMBERED_SHAPES:
-                self._points = {one: one for one in self.table}
-            known = min(self.table, key=lambda one: _distance(one, bucket))
-            self._points[bucket] = known
+        """Find the bucket of the table that a shape is nearest to."""
+        if len(self._points) >= REMEMBERED_SHAPES:
+            self._points = {one: one for one in self.table}
+        known = min(self.table, key=lambda one: _distance(one, bucket))
+        self._points[bucket] = known
         return known
 
 
