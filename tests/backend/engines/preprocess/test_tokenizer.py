@@ -20,11 +20,11 @@ CLS, SEP, UNK = (VOCABULARY[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
 def load(tmp_path):
     """Write a tokenizer and load it as the device does; keywords with a dot's place are options."""
 
-    def loaded(options=None, **tokenizer):
+    def loaded(options=None, threads=0, **tokenizer):
         path = tmp_path / "tokenizer.json"
         write_tokenizer(path, **tokenizer)
         pairs = tuple((f"tokenizer.{key}", text) for key, text in (options or {}).items())
-        return CpuDevice().load(GraphSource.of(path, options=pairs))
+        return CpuDevice().load(GraphSource.of(path, options=pairs, threads=threads))
 
     return loaded
 
@@ -48,10 +48,11 @@ def test_the_signature_says_what_goes_in_and_out(load):
     assert signature.axis_limits == {"sequence": 8}
 
 
-def test_tokens_are_those_of_the_library(load):
+@pytest.mark.parametrize("threads", [0, 1])
+def test_tokens_are_those_of_the_library(load, threads):
     """Every row's real part is what the library makes of its text alone."""
     rows = ["The cat sat on a mat", "cats", "", "a dog", "é"]
-    got = run(load(), *(row.encode() for row in rows))
+    got = run(load(threads=threads), *(row.encode() for row in rows))
     assert list(got) == ["input_ids", "attention_mask", "token_type_ids"]
     expected = [build_tokenizer().encode(row) for row in rows]
     lengths = got["attention_mask"].sum(axis=1)

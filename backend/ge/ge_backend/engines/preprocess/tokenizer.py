@@ -101,12 +101,15 @@ def read_options(pairs: Sequence[tuple[str, str]]) -> TokenizerOptions:
 class TokenizerGraph(Graph):
     """One tokenizer. The library releases the GIL and spreads a batch over its own threads.
 
+    Where a run has one thread, texts are encoded one by one: a batch's would wait for the library's
+    threads to wake on cores that others keep busy.
     Any shape runs, and needs none of the device's memory.
     A text that is not UTF-8, or longer than `overflow` allows, is refused alone (`ROW_ERRORS`).
     """
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         del cores  # the library counts them itself, or reads RAYON_NUM_THREADS
+        self._one_by_one = source.threads == 1
         self._path = source.path
         self._options = read_options(source.options)
         self._tokenizer = load_tokenizer(Path(source.path))
@@ -147,9 +150,7 @@ class TokenizerGraph(Graph):
             given = list(zip(given, second, strict=True))
             reasons = [one or other for one, other in zip(reasons, further, strict=True)]
         try:
-            encodings = self._tokenizer.encode_batch_fast(
-                given, add_special_tokens=self._options.add_special_tokens
-            )
+            encodings = self._encoded(given)
         except Exception as error:  # the library raises nothing more particular
             raise failure(error, self._path) from error
         if self._options.overflow == "error":
@@ -166,6 +167,12 @@ class TokenizerGraph(Graph):
     def close(self) -> None:
         """Free the vocabulary."""
         del self._tokenizer
+
+    def _encoded(self, given: list[Any]) -> list[Any]:
+        special = self._options.add_special_tokens
+        encode = self._tokenizer.encode_batch_fast
+        parts = [[text] for text in given] if self._one_by_one else [given]
+        return [each for part in parts for each in encode(part, add_special_tokens=special)]
 
     def _results(self, ids: list[list[int]], types: list[list[int]]) -> dict[str, Array]:
         """Return the outputs, padded on the right to the longest text.
