@@ -21,7 +21,7 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.address import ExecutorAddress
-from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.process.inline import InlineExecutors
 from ge_backend.executor.process.kept_files import KeptFiles, kept_root
 from ge_backend.executor.process.launch import connect
 from ge_backend.executor.process.spare import is_wanted
@@ -66,7 +66,11 @@ VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
 
 
 def open_fleet(
-    config: ModelConfig, *, on_restart: Callable[[str], None], served_as: str = ""
+    config: ModelConfig,
+    *,
+    on_restart: Callable[[str], None],
+    served_as: str = "",
+    inline: InlineExecutors | None = None,
 ) -> Fleet:
     """Load the model on all its devices.
 
@@ -77,6 +81,7 @@ def open_fleet(
         config: the model's.
         on_restart: called with the device's name whenever an executor was found dead.
         served_as: its name in metrics and timelines, where that is not the model's own.
+        inline: shared with other fleets of the model, as its graph is then; None: with no others.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: it cannot be loaded on one of them.
@@ -85,7 +90,9 @@ def open_fleet(
 
     def opened(device: str) -> None:
         restarted = functools.partial(on_restart, device)
-        session = open_session(config, device, on_restart=restarted, served_as=served_as)
+        session = open_session(
+            config, device, on_restart=restarted, served_as=served_as, inline=inline
+        )
         sessions[device] = session
 
     first, *others = config.placement.devices
@@ -103,9 +110,16 @@ def open_fleet(
 
 
 def open_session(
-    config: ModelConfig, device: str, *, on_restart: Callable[[], None], served_as: str = ""
+    config: ModelConfig,
+    device: str,
+    *,
+    on_restart: Callable[[], None],
+    served_as: str = "",
+    inline: InlineExecutors | None = None,
 ) -> Session:
     """Load the model into a device's executor, starting that if it does not run yet.
+
+    The arguments are as for `open_fleet`.
 
     Raises:
         ModelError: there is no model file, or it cannot be loaded.
@@ -115,7 +129,7 @@ def open_session(
     path = Path(source.path)
     imports = imports_for(device, path, engine=source.engine, precision=config.precision)
     session = Session(
-        executor_of(config, device, imports),
+        executor_of(config, device, imports, inline),
         source,
         arena_bytes=ARENA_BYTES,
         on_restart=on_restart,
@@ -207,19 +221,26 @@ def _declared(config: ModelConfig, path: Path) -> Declared:
 
 
 def executor_of(
-    config: ModelConfig, device: str, imports: tuple[str, ...] = ()
+    config: ModelConfig,
+    device: str,
+    imports: tuple[str, ...] = (),
+    inline: InlineExecutors | None = None,
 ) -> Callable[[], ExecutorConnection]:
     """Return what connects to a device's executor, and starts that if it does not run yet.
 
     The server is this process's parent (Triton starts its stubs itself), and the executor ends
-    with it. A spare one preloads `imports`, where one is kept.
+    with it. A spare one preloads `imports`, where one is kept. One in this process is among
+    `inline`.
     """
     owner_pid = os.getppid()
     machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
     pool_bytes = size_of_device(machine.workspace_pool, device)
     if runs_inline(config, machine):
         lanes = config.lanes or _inline_lanes(config)
-        return functools.partial(connect_inline, device, pool_bytes, lanes, machine.run_timeout_s)
+        executors = inline or InlineExecutors()
+        return functools.partial(
+            executors.connect, device, pool_bytes, lanes, machine.run_timeout_s
+        )
     address = ExecutorAddress(
         device=device,
         directory=machine.runtime_dir,

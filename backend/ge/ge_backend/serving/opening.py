@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ge_backend.executor.client.served_files import ServedFiles
+from ge_backend.executor.process.inline import InlineExecutors
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import stamp_of
@@ -75,7 +76,9 @@ def open_model(
     """
     if config.engine == AUTO:
         log.info(FIRST_SERVES)
-    connect = functools.partial(open_fleet, on_restart=on_restart, served_as=served_as)
+    connect = functools.partial(
+        open_fleet, on_restart=on_restart, served_as=served_as, inline=InlineExecutors()
+    )
     with contextlib.ExitStack() as opened:
         config, fleet, judged = _in_precision(config, store, opened, connect)
         warn_of_dynamic_quantization(config)

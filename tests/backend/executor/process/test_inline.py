@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -32,7 +33,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.inline import connect_inline
+from ge_backend.executor.process.inline import InlineExecutors, connect_inline
 from ge_backend.executor.process.inline_address import InlineAddress
 from ge_backend.executor.protocol.messages import History, HistoryRequest, Inspect, Report, Run
 from ge_backend.executor.server import executor
@@ -335,3 +336,34 @@ def test_it_tells_what_it_ran_as_executors_elsewhere_do(session):
     with pytest.raises(ExecutorLost):
         guest.ask(Inspect(id=guest.next_id()), Report)
     guest.close()
+
+
+def test_connections_share_an_executor_and_what_it_has_loaded(tmp_path, monkeypatch):
+    """The second loads nothing and goes on when the first one leaves; after them comes another."""
+    source, executors = write_null(tmp_path / "model.null"), InlineExecutors()
+    loaded, closed = [], []
+    make, close = NullGraph.__init__, NullDevice.close
+    monkeypatch.setattr(NullGraph, "__init__", lambda *given: loaded.append(1) or make(*given))
+    monkeypatch.setattr(NullDevice, "close", lambda device: closed.append(1) or close(device))
+
+    def opened():
+        connect = partial(executors.connect, "null")
+        return Session(connect, source, arena_bytes=4096, on_restart=lambda: None)
+
+    first, second = opened(), opened()
+    with ThreadPoolExecutor(2) as threads:  # a session is one thread's
+        both = [
+            threads.submit(lambda s=s: [sums(run_values(s, 1, 2)) for _ in range(20)])
+            for s in (first, second)
+        ]
+    assert [found.result() for found in both] == [[[3, 6]] * 20] * 2
+    assert len(loaded) == 1
+    first.close()
+    assert not closed
+    assert sums(run_values(second, 1, 2)) == [3, 6]
+    second.close()
+    assert len(closed) == 1
+    third = opened()
+    assert sums(run_values(third, 1, 2)) == [3, 6]
+    assert len(loaded) == 2
+    third.close()

@@ -9,6 +9,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ge_backend.executor.client.executor_connection import ExecutorConnection
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ge_backend.executor.server.executor import Executor
     from ge_backend.executor.server.stub_handler import StubHandler
 
-__all__ = ["connect_inline"]
+__all__ = ["InlineExecutors", "connect_inline"]
 
 log = logging.getLogger(__name__)
 
@@ -27,37 +28,96 @@ log = logging.getLogger(__name__)
 LOG_S = 1.0
 
 
-def connect_inline(
-    device: str, pool_bytes: int = 0, lanes: int = 0, run_timeout_s: float = 0.0
-) -> ExecutorConnection:
-    """Return a connection to an executor inside this process, which lives as long as that does.
+class InlineExecutors:
+    """The executors inside this process that share their device, graphs and lanes.
 
     What is sent is answered, and a run that is awaited made, by the thread that sends it: no other
     has to wake up first. What kills the engine kills this process, too, and a run that takes longer
     than `run_timeout_s` ends it; 0 is no limit. A stub that has its executor elsewhere does not
     import one.
     """
-    from ge_backend.device.base import open_device  # noqa: PLC0415
-    from ge_backend.executor.server.executor import Executor  # noqa: PLC0415
 
-    opened = open_device(device, lanes=lanes)
-    try:
-        executor = Executor(
-            opened,
-            linger_s=0.0,
-            pool_bytes=pool_bytes,
-            run_timeout_s=run_timeout_s,
-            on_hang=_end_hung,
-        )
-    except BaseException:
-        opened.close()
-        raise
-    guests = _Guests(executor, InlineAddress.fresh(device))
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    handler = executor.attend(theirs)
-    retiring = threading.Thread(target=_retire, args=(executor,), daemon=True)
-    retiring.start()
-    return _InlineConnection(ours, handler, guests, retiring)
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, int, int, float], _Running] = {}
+        self._lock = threading.Lock()  # so that none is joined as its last connection leaves
+
+    def connect(
+        self, device: str, pool_bytes: int = 0, lanes: int = 0, run_timeout_s: float = 0.0
+    ) -> ExecutorConnection:
+        """Return a connection to the executor of this device, which lives as long as it has one."""
+        key = device, pool_bytes, lanes, run_timeout_s
+        with self._lock:
+            if key not in self._running:
+                self._running[key] = _Running(*key)
+            running = self._running[key]
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            handler = running.attend(theirs)
+
+        def leave() -> bool:
+            with self._lock:
+                if not running.leave(handler):
+                    return False
+                del self._running[key]
+                return True
+
+        return _InlineConnection(ours, handler, running, leave)
+
+
+def connect_inline(
+    device: str, pool_bytes: int = 0, lanes: int = 0, run_timeout_s: float = 0.0
+) -> ExecutorConnection:
+    """Return a connection to an executor of its own; see `InlineExecutors`."""
+    return InlineExecutors().connect(device, pool_bytes, lanes, run_timeout_s)
+
+
+class _Running:
+    """An executor, the threads that are its own, and its connections but for guests.
+
+    These come and go under the lock of `InlineExecutors`.
+    """
+
+    def __init__(self, device: str, pool_bytes: int, lanes: int, run_timeout_s: float) -> None:
+        from ge_backend.device.base import open_device  # noqa: PLC0415
+        from ge_backend.executor.server.executor import Executor  # noqa: PLC0415
+
+        self._handlers: set[StubHandler] = set()
+        opened = open_device(device, lanes=lanes)
+        try:
+            self._executor = Executor(
+                opened,
+                linger_s=0.0,
+                pool_bytes=pool_bytes,
+                run_timeout_s=run_timeout_s,
+                on_hang=_end_hung,
+            )
+        except BaseException:
+            opened.close()
+            raise
+        self._guests = _Guests(self._executor, InlineAddress.fresh(device))
+        self._retiring = threading.Thread(target=_retire, args=(self._executor,), daemon=True)
+
+    def attend(self, sock: socket.socket) -> StubHandler:
+        """Return a connection that the caller serves."""
+        handler = self._executor.attend(sock)
+        if not self._handlers:
+            self._retiring.start()
+        self._handlers.add(handler)
+        return handler
+
+    def leave(self, handler: StubHandler) -> bool:
+        """Return whether this was the last connection; again returns False."""
+        if handler not in self._handlers:
+            return False
+        self._handlers.discard(handler)
+        return not self._handlers
+
+    def turn_guests_away(self) -> None:
+        """Accept no more guests, and have those leave who are there."""
+        self._guests.close()
+
+    def join(self) -> None:
+        """Wait until the executor is closed, which it is when the last connection has left."""
+        self._retiring.join()  # an engine that is at work as the interpreter ends aborts it
 
 
 class _Guests:
@@ -101,6 +161,9 @@ class _InlineConnection(ExecutorConnection):
 
     So nothing may be sent on it while answers wait that no other thread reads: there might be no
     room for one more.
+
+    Args:
+        leave: leaves the executor; returns whether this was the last connection.
     """
 
     sender_serves = True
@@ -109,12 +172,11 @@ class _InlineConnection(ExecutorConnection):
         self,
         sock: socket.socket,
         handler: StubHandler,
-        guests: _Guests,
-        retiring: threading.Thread,
+        running: _Running,
+        leave: Callable[[], bool],
     ) -> None:
-        self._guests = guests
         self.here = self._handler = handler
-        self._retiring = retiring
+        self._running, self._leave = running, leave
         self._serving = threading.Lock()
         self._stays = True
         self._answers = select.poll()
@@ -132,11 +194,14 @@ class _InlineConnection(ExecutorConnection):
         return True
 
     def close(self) -> None:
+        last = self._leave()
         super().close()
-        self._guests.close()
+        if last:
+            self._running.turn_guests_away()
         while self._stays:  # until it finds that we have left
             self._serve()
-        self._retiring.join()  # an engine that is at work as the interpreter ends aborts it
+        if last:
+            self._running.join()
 
     def _serve(self) -> None:
         with self._serving:
