@@ -96,7 +96,7 @@ class Delegate:
 
     def cancel(self, name: str) -> None:
         """End a request that has not ended yet. Any thread."""
-        self._end_all(name, Finish.CANCELLED, Cancelled("the request was cancelled"))
+        self._end_all(name, Finish.CANCELLED, Cancelled.by_client())
 
     def step(self) -> StepPlan:
         """Return that nothing was done: the model steps by itself."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, InvalidRequest, QueueFull
@@ -25,8 +24,6 @@ from ge_text.engine.settings import EngineSettings
 from ge_text.engine.update import Sink, Update
 
 __all__ = ["LiveRequest", "LiveRequests"]
-
-SPARE_DEADLINES = 64  # of requests that have ended, beside as many as there are live ones
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +70,7 @@ class LiveRequests:
         self._by_id: dict[str, LiveRequest] = {}
         self._notes: list[tuple[LiveRequest, bool]] = []  # and whether it is to be cancelled
         self._lock = threading.Lock()  # of both
-        self._deadlines: list[tuple[float, int, LiveRequest]] = []
+        self._deadlines: dict[str, float] = {}  # by id, of those that have begun with a time limit
         self._numbers = count()
 
     def __len__(self) -> int:
@@ -114,8 +111,8 @@ class LiveRequests:
         for live, cancelled in notes:
             if not cancelled:
                 changes.append(self._begin(live))
-            elif self._is_live(live):
-                error = Cancelled("the request was cancelled")
+            elif self._by_id.get(live.request.id) is live:
+                error = Cancelled.by_client()
                 changes.append(self._end(live, Finish.CANCELLED, error, now_s))
         return changes + self._end_late(now_s)
 
@@ -132,8 +129,7 @@ class LiveRequests:
         first = self._start(live, sample, given, None)
         self._tally.add("prompt_tokens", len(request.prompt))
         if request.timeout_s is not None:
-            entry = (live.at_s + request.timeout_s, next(self._numbers), live)
-            heappush(self._deadlines, entry)
+            self._deadlines[request.id] = live.at_s + request.timeout_s
         return Changes(began=(first,))
 
     def take(self, drawn: DrawnToken, now_s: float) -> Changes:
@@ -193,20 +189,12 @@ class LiveRequests:
 
     def _end_late(self, now_s: float) -> list[Changes]:
         """End those whose time has passed."""
+        late = [name for name, until_s in self._deadlines.items() if until_s <= now_s]
         changes: list[Changes] = []
-        if len(self._deadlines) > 2 * len(self._by_id) + SPARE_DEADLINES:
-            self._deadlines = [entry for entry in self._deadlines if self._is_live(entry[2])]
-            heapify(self._deadlines)
-        while self._deadlines and self._deadlines[0][0] <= now_s:
-            _, _, live = heappop(self._deadlines)
-            if self._is_live(live):
-                request = live.request
-                error = DeadlineExceeded.within(request.timeout_s or 0.0)
-                changes.append(self._end(live, Finish.ERROR, error, now_s))
+        for live in map(self._by_id.__getitem__, late):
+            error = DeadlineExceeded.within(live.request.timeout_s or 0.0)
+            changes.append(self._end(live, Finish.ERROR, error, now_s))
         return changes
-
-    def _is_live(self, live: LiveRequest) -> bool:
-        return self._by_id.get(live.request.id) is live
 
     def _start(
         self, live: LiveRequest, sample: int, given: tuple[int, ...], leader: Sequence | None
@@ -237,6 +225,7 @@ class LiveRequests:
         """Forget a request of which nothing goes on; its beams forget each other."""
         live.sequences.clear()
         self._tally.observe("latency", now_s - live.at_s)
+        self._deadlines.pop(live.request.id, None)
         with self._lock:
             del self._by_id[live.request.id]
 
