@@ -274,7 +274,11 @@ def test_a_client_that_gives_up_frees_the_device(rig):
 def clock(monkeypatch):
     """The clock of time limits, which a test may set ahead."""
     clock = SimpleNamespace(ahead_s=0.0)
-    read = SimpleNamespace(monotonic=lambda: time.monotonic() + clock.ahead_s, sleep=time.sleep)
+    read = SimpleNamespace(
+        monotonic=time.monotonic,
+        monotonic_ns=lambda: time.monotonic_ns() + int(clock.ahead_s * 1e9),
+        sleep=time.sleep,
+    )
     monkeypatch.setattr(generation, "time", read)
     return clock
 

@@ -226,7 +226,7 @@ class Backend:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
         if isinstance(error, DeadlineExceeded):
-            error = DeadlineExceeded(f"{error}; {host_request.timeout_text}")
+            error = host_request.too_late(error)
         if error is None:
             try:
                 written = write_response(

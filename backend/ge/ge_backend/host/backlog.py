@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ge_backend.deadline import earliest, left_s, over
 from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, OutOfMemory, QueueFull
 from ge_backend.host.codec import HostRequest, send_response
 from ge_backend.host.room import check_room_to_wait
@@ -70,7 +71,7 @@ class Backlog:
         self._serving = self._closing = False
         self._asked_ns = -ASK_EVERY_NS
         self._asked_to = 0  # the place of who is asked next
-        self._alarm_ns: float = math.inf  # when the deadlines are looked at next
+        self._alarm_ns = 0  # when the deadlines are looked at next; 0 is never
         self._changed = threading.Condition()
         self._count()
         self._threads = [
@@ -118,14 +119,14 @@ class Backlog:
         missed_ns = self._service.free_at_ns() - host_request.deadline_ns
         if host_request.deadline_ns and 0 < missed_ns < math.inf:
             return self._service.refuse(
-                DeadlineExceeded(
+                host_request.too_late(
                     f"the batch before this request is expected to end {missed_ns / 1e6:.1f} ms "
                     "after the time by which it must begin; allow more time or send less at once"
                 )
             )
         self._waiting.append(host_request)
         self._count()
-        if 0 < host_request.deadline_ns < self._alarm_ns:
+        if host_request.deadline_ns and not over(self._alarm_ns, host_request.deadline_ns):
             self._changed.notify_all()
         return None
 
@@ -143,10 +144,8 @@ class Backlog:
                 if not late:
                     if self._closing:
                         return
-                    known = (a.deadline_ns for a in self._waiting if a.deadline_ns)
-                    self._alarm_ns = min(known, default=math.inf)
-                    left_s = (self._alarm_ns - time.monotonic_ns()) / 1e9
-                    self._changed.wait(None if math.isinf(left_s) else max(0.0, left_s))
+                    self._alarm_ns = earliest(each.deadline_ns for each in self._waiting)
+                    self._changed.wait(left_s(self._alarm_ns, time.monotonic_ns()))
             self._refuse(late)
 
     def _take(self) -> list[HostRequest] | None:
@@ -177,14 +176,8 @@ class Backlog:
     def _take_late(self) -> list[tuple[HostRequest, GeError]]:
         """Take the requests whose time is over, with their errors; the lock is held."""
         now_ns = time.monotonic_ns()
-        late = {
-            host_request for host_request in self._waiting if 0 < host_request.deadline_ns <= now_ns
-        }
-        if late:
-            self._waiting = deque(
-                host_request for host_request in self._waiting if host_request not in late
-            )
-            self._count_out(late)
+        late = {each for each in self._waiting if over(each.deadline_ns, now_ns)}
+        self._take_out(late)
         return [(host_request, _too_late(host_request, now_ns)) for host_request in late]
 
     def _take_given_up(self) -> list[tuple[HostRequest, GeError]]:
@@ -198,12 +191,14 @@ class Backlog:
         asked = list(islice(self._waiting, first, first + MAX_ASKED))
         gone = {host_request for host_request in asked if host_request.request.is_cancelled()}
         self._asked_to = first + len(asked) - len(gone)
-        if gone:
-            self._waiting = deque(
-                host_request for host_request in self._waiting if host_request not in gone
-            )
-            self._count_out(gone)
+        self._take_out(gone)
         return [(host_request, Cancelled(GIVEN_UP)) for host_request in gone]
+
+    def _take_out(self, gone: Collection[HostRequest]) -> None:
+        """Let these wait no longer; the lock is held."""
+        if gone:
+            self._waiting = deque(each for each in self._waiting if each not in gone)
+            self._count_out(gone)
 
     def _still_wanted(self, batch: Sequence[HostRequest]) -> list[HostRequest]:
         """Answer those whose clients have given up; return the others."""
@@ -227,8 +222,8 @@ class Backlog:
 
 
 def _too_late(host_request: HostRequest, now_ns: int) -> DeadlineExceeded:
-    return DeadlineExceeded(
+    return host_request.too_late(
         f"the request waited {(now_ns - host_request.came_ns) / 1e6:.1f} ms and had to begin "
         f"{(now_ns - host_request.deadline_ns) / 1e6:.1f} ms ago; allow more time or send less "
-        f"at once; {host_request.timeout_text}"
+        "at once"
     )

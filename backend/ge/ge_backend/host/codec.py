@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from ge_backend.errors import GeError, Status
+from ge_backend.errors import DeadlineExceeded, GeError, Status
 from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.host.response_parameters import run_parameters
 from ge_backend.host.room import Room
@@ -63,6 +63,10 @@ class HostRequest:
     def timeout_text(self) -> str:
         """What a message says of the time that it had: a client may take it for milliseconds."""
         return f"its timeout is {(self.deadline_ns - self.came_ns) // 1000} microseconds"
+
+    def too_late(self, reason: object) -> DeadlineExceeded:
+        """Return the error of a request whose time is over."""
+        return DeadlineExceeded(f"{reason}; {self.timeout_text}")
 
     @property
     def rows(self) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import math
 import secrets
 import threading
 import time
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from ge_backend.deadline import over
 from ge_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -60,7 +60,7 @@ DEATHS_BEFORE_ALONE, MAX_DEATHS = 1, 8
 # How often it is asked whether a client still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
 # How late the engine may be with the error of a request whose time is over.
-LATE_S = 0.5
+LATE_NS = 500_000_000
 # Pauses before an executor that cannot be had is asked for again.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 # How long requests may still run when the model is left.
@@ -109,12 +109,12 @@ class _Live:
         deaths: of executors that had it.
         samples: what each has so far; empty before anything came.
         proven: it has brought a token since it was sent last.
-        deadline_s: CLOCK_MONOTONIC; infinite: none.
+        deadline_ns: CLOCK_MONOTONIC; 0 is no deadline.
     """
 
     submit: Submit
     sink: Sink
-    deadline_s: float = math.inf
+    deadline_ns: int = 0
     sent: bool = False
     deaths: int = 0
     proven: bool = True
@@ -124,10 +124,10 @@ class _Live:
         """Return what an executor is sent: the time that is left is less the later that is."""
         samples = tuple(sample.now() for sample in self.samples) or self.submit.samples
         submit = replace(self.submit, samples=samples, again=self.deaths > 0)
-        left_s = max(0.001, self.deadline_s - time.monotonic())
-        if not math.isfinite(left_s):
-            return submit
-        return replace(submit, timeout_s=round(left_s, 3))
+        if self.deadline_ns:
+            left_s = (self.deadline_ns - time.monotonic_ns()) / 1e9
+            submit = replace(submit, timeout_s=max(0.001, round(left_s, 3)))
+        return submit
 
     def late(self) -> DeadlineExceeded:
         """Return the error of a request whose time is over."""
@@ -222,11 +222,12 @@ class GenerationClient:
         """
         submit = replace(prompt, number=next(self._numbers), seed=secrets.randbits(62))
         submit.check()
-        until_s = time.monotonic() + prompt.timeout_s if prompt.timeout_s else math.inf
+        timeout_ns = round(prompt.timeout_s * 1e9)
+        deadline_ns = time.monotonic_ns() + timeout_ns if timeout_ns else 0
         with self._lock:
             if self._failure is not None:
                 raise DeviceUnavailable(f"{self._failure}; it is tried again meanwhile")
-            self._live[submit.number] = _Live(submit, sink, until_s)
+            self._live[submit.number] = _Live(submit, sink, deadline_ns)
             self._send_waiting()
 
     def ask_stats(self) -> None:
@@ -409,11 +410,11 @@ class GenerationClient:
         while not self._closing.wait(ASK_EVERY_S):
             with self._lock:
                 live = list(self._live.items())
-            late_s = time.monotonic() - LATE_S
+            late_ns = time.monotonic_ns() - LATE_NS
             for number, request in live:
                 if request.sink.unwanted:
                     self._abort(number, Cancelled.by_client())
-                elif request.deadline_s < late_s:
+                elif over(request.deadline_ns, late_ns):
                     self._abort(number, request.late())
 
     def _abort(self, number: int, error: GeError) -> None:

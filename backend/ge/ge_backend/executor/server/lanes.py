@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from ge_backend.deadline import left_s, over
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import (
     Cancelled,
@@ -93,7 +94,7 @@ class Lanes:
         with self._lock:
             self._queue.add(job, time.monotonic_ns())
             mine = self._begin(job if here else None)
-            if job.deadline_ns and self._queue and not 0 < self._alarm_ns <= job.deadline_ns:
+            if job.deadline_ns and self._queue and not over(self._alarm_ns, job.deadline_ns):
                 self._changed.notify_all()
         if mine is not None:
             self._do(mine)
@@ -231,7 +232,7 @@ class Lanes:
                     self._begin()
                     return late
                 self._alarm_ns = self._queue.next_deadline_ns()
-                self._changed.wait((self._alarm_ns - now_ns) / 1e9 if self._alarm_ns else None)
+                self._changed.wait(left_s(self._alarm_ns, now_ns))
             return None
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+from ge_backend.deadline import earliest, over
 from ge_backend.device.base import Range
 from ge_backend.device.workspace.pool import Lease, Pool
 from ge_backend.errors import DeadlineExceeded, GeError
@@ -232,7 +233,7 @@ class JobQueue:
 
     def take_late(self, now_ns: int) -> list[tuple[Job, GeError]]:
         """Remove and return the jobs whose deadline has passed, in that order, and their errors."""
-        late = self._remove(lambda job: 0 < job.deadline_ns <= now_ns)
+        late = self._remove(lambda job: over(job.deadline_ns, now_ns))
         late.sort(key=lambda place: place.job.deadline_ns)
         return [
             (place.job, too_late(now_ns - place.came_ns, now_ns - place.job.deadline_ns))
@@ -246,7 +247,7 @@ class JobQueue:
 
     def next_deadline_ns(self) -> int:
         """Return the earliest deadline; 0 if there is none."""
-        return min((p.job.deadline_ns for p in self._places if p.job.deadline_ns), default=0)
+        return earliest(place.job.deadline_ns for place in self._places)
 
     def _start(
         self, index: int, lease: Lease | None, now_ns: int, working: int, lane: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ge_backend.deadline import over
 from ge_backend.device.base import ROW_ERRORS, Graph
 from ge_backend.device.failures import quiet_failures
 from ge_backend.device.machine.host_memory import check_room
@@ -80,7 +81,7 @@ def run_graph(
         GraphFailed, OutOfMemory: as `Graph.run`.
     """
     started_ns = time.monotonic_ns()
-    if message.deadline_ns and started_ns > message.deadline_ns:
+    if message.deadline_ns and over(message.deadline_ns, started_ns):
         raise too_late(started_ns - grant.came_ns, started_ns - message.deadline_ns)
     states: dict[str, Shape] = {}
     if message.gathered or message.retained or message.unrequested:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ge_backend.deadline import over
 from ge_backend.errors import (
     Cancelled,
     DeadlineExceeded,
@@ -239,7 +240,7 @@ class _DeviceBatch:
         if not self.running or self.in_flight.silent_ns < SILENT_NS:
             return
         now_ns = time.monotonic_ns()
-        for index in [i for i, order in self.left.items() if 0 < order.deadline_ns < now_ns]:
+        for index in [i for i, order in self.left.items() if over(order.deadline_ns, now_ns)]:
             order = self.left.pop(index)
             text = "the request's time is over, and its device's executor shows no life"
             error: GeError = DeadlineExceeded(text)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from ge_backend.deadline import earliest, left_s, over
 from ge_backend.device.failures import without_folders
 from ge_backend.errors import (
     DeadlineExceeded,
@@ -99,7 +100,7 @@ class Fleet:
         devices = [device for device in self._devices if device.up]
         if not devices:
             known = dict(enumerate(deadlines))
-            if late := self._late({index: known[index] for index in waiting if known.get(index)}):
+            if late := self._late({index: known.get(index, 0) for index in waiting}):
                 text = "the request's time was over before its device's executor was started anew"
                 return Attempt(ended=failed(late, DeadlineExceeded(text), given_up=True))
             with self._changed:
@@ -141,13 +142,12 @@ class Fleet:
 
     def _late(self, deadlines: Mapping[int, int]) -> list[int]:
         """Wait until a device is up, or none may be soon; return runs whose time is over first."""
-        first_ns = min(deadlines.values(), default=0)
-        left_s = max(0, first_ns - time.monotonic_ns()) / 1e9 if first_ns else None
+        first_ns = earliest(deadlines.values())
         with self._changed:
-            if self._changed.wait_for(self._settled, left_s):
+            if self._changed.wait_for(self._settled, left_s(first_ns, time.monotonic_ns())):
                 return []
         now_ns = max(time.monotonic_ns(), first_ns)
-        return [index for index, deadline_ns in deadlines.items() if deadline_ns <= now_ns]
+        return [index for index, deadline_ns in deadlines.items() if over(deadline_ns, now_ns)]
 
     def _settled(self) -> bool:
         return any(device.up for device in self._devices) or not self.ready
