@@ -1,4 +1,4 @@
-"""What an HTTP client is told when something fails: OpenAI's form, with the right status."""
+"""What an HTTP client gets when something fails: OpenAI's form, with the right status."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _escaped(text: str) -> str:
 
 
 def error_of_grpc(status: str, message: str) -> ApiError:
-    """Return what a client is told when the server has failed a call with this status."""
+    """Return the error of an HTTP client where the server has failed a call with this status."""
     if status == "INVALID_ARGUMENT":
         return _refusal(message)
     code = "model_not_found" if status == "NOT_FOUND" else None

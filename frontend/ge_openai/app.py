@@ -175,7 +175,7 @@ class Endpoints:
         held = format_alone(asked.answer) if asked.answer else FREE
         sampling = _adapted({**asked.sampling, **held.sampling}, adapter)
         calls = self._calls(asked.reply, model, asked.prompts, sampling)
-        with _telling(model, held):
+        with _renamed_errors(model, held):
             return await self._written(request, asked.reply, form, calls, held)
 
     async def chat(self, request: Request) -> Response:
@@ -201,7 +201,7 @@ class Endpoints:
             del wanted["add_special_tokens"]  # it always does, see `_prompted`
         sampling = _adapted(wanted, adapter)
         calls = self._calls(asked.reply, model, (prompt,), sampling, described)
-        with _telling(model, calling.held):
+        with _renamed_errors(model, calling.held):
             return await self._written(request, asked.reply, form, calls, calling.held)
 
     async def _template(self, model: ServedModel) -> tuple[ChatTemplate, str]:
@@ -364,12 +364,12 @@ def _adapted(sampling: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def _telling(model: ServedModel, held: Held) -> Iterator[None]:
-    """Tell a model's error as a client understands it, such as by the request's own field."""
+def _renamed_errors(model: ServedModel, held: Held) -> Iterator[None]:
+    """Give a model's error the words of the request, such as the name of its own field."""
     try:
         yield
     except ApiError as error:
-        raise (held.told if model.own else error_of_vllm)(error) from error
+        raise (held.renamed if model.own else error_of_vllm)(error) from error
 
 
 async def _collect(pieces: Pieces, writer: TextAnswerWriter, samples: int) -> None:

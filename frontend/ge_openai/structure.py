@@ -51,7 +51,7 @@ class Held:
     param: str = ""
     lines: Mapping[int, str] = field(default_factory=dict)
 
-    def told(self, error: ApiError) -> ApiError:
+    def renamed(self, error: ApiError) -> ApiError:
         """Return an engine's error with the request's field in place of the engine's parameter."""
         refused = _REFUSED.fullmatch(str(error)) if self.param else None
         if not refused:

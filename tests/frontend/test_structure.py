@@ -85,7 +85,7 @@ def told(tokenizer):
     def tell(held):
         with pytest.raises(InvalidRequest) as caught:
             tokenizer[1](parse_parameters(held.sampling).structure)
-        return held.told(ApiError(str(caught.value)))
+        return held.renamed(ApiError(str(caught.value)))
 
     return tell
 
@@ -257,7 +257,7 @@ def test_a_schema_that_is_not_strict_is_kept_to_as_far_as_it_can_be(begins):
 def test_other_errors_are_told_as_they_are():
     """What the engine says of something else, and of an answer that is free."""
     error = ApiError("temperature is 9", param="temperature")
-    assert named_call("time", TOOLS).told(error) is error
-    assert FREE.told(error) is error
+    assert named_call("time", TOOLS).renamed(error) is error
+    assert FREE.renamed(error) is error
     long = ApiError("guided_grammar is of 70000 letters; it has to be a text of 1 to 65536")
-    assert calls(TOOLS).told(long).param == "tools"
+    assert calls(TOOLS).renamed(long).param == "tools"

@@ -72,9 +72,9 @@ def test_each_ability_is_there_from_its_release_on(name):
 
 def test_a_running_server_tells_its_release():
     """One that says nothing leaves what the installation's file has said."""
-    told = Abilities.read(HELP).told("2.51.0")
+    told = Abilities.read(HELP).at("2.51.0")
     assert told.release == (2, 51)
-    assert told.told("").release == (2, 51)
+    assert told.at("").release == (2, 51)
 
 
 @pytest.mark.parametrize("release", [OLDEST, (2, 51), NEWEST, (2, 99), (3, 0), None])

@@ -171,7 +171,7 @@ class Abilities:
         """Return what a help text and a version say."""
         return cls(flags=frozenset(_FLAG.findall(text)), release=release_of(version))
 
-    def told(self, version: str) -> Abilities:
+    def at(self, version: str) -> Abilities:
         """Return these with the release that a running server's metadata has."""
         return replace(self, release=release_of(version) or self.release)
 

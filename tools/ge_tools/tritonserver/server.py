@@ -133,7 +133,7 @@ class TritonServer:
                     self._process.terminate()  # the interrupt came before there was a process
                 self._wait_until_ready()
             if not self._stopping:
-                self._abilities = self._abilities.told(self.options.api.version())
+                self._abilities = self._abilities.at(self.options.api.version())
                 self._abilities.check()
         except OSError as error:
             self.stop()

@@ -205,8 +205,11 @@ def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
     steps = []
     for at in ensemble.folders:
         with _named(ensemble.dag.name, at.path.name):
-            told = config.response_parameters
-            own = replace(_completed(at), instances=config.instances, response_parameters=told)
+            own = replace(
+                _completed(at),
+                instances=config.instances,
+                response_parameters=config.response_parameters,
+            )
             steps.append(own)
     if config.executor != "auto":
         steps = [replace(step, executor=config.executor) for step in steps]

@@ -113,7 +113,7 @@ def open_model(
             policy=_policy(model, fleet),
             recorder=recorder,
             traffic=Traffic(model.layout.axes),
-            tells_runs=config.response_parameters,
+            response_parameters=config.response_parameters,
         )
         connect_again = functools.partial(connect, config)
         learner = Learner(model, pipeline, costs, connect_again, shapes=shapes, estimated=later)

@@ -175,7 +175,7 @@ def failure(call: str, code: int, message: str | None, cause: int = 0) -> GeErro
     cause = cause if code in _GENERIC else 0
     kind = _kind(cause or code)
     if kind is GraphFailed and code in _GENERIC:
-        kind = _kind_told(message or "")
+        kind = _kind_from_text(message or "")
     text = f"acl.{call} failed with {_named(code)}" + (f" after {_named(cause)}" if cause else "")
     said = one_line(message or "")
     return kind(f"{text}: {said}" if said else text)
@@ -187,7 +187,7 @@ def _kind(code: int) -> type[GeError]:
     return DeviceFault if code in _FAULTS else GraphFailed
 
 
-def _kind_told(message: str) -> type[GeError]:
+def _kind_from_text(message: str) -> type[GeError]:
     if _LACK.search(message):
         return OutOfMemory
     return DeviceFault if _BROKEN.search(message) else GraphFailed

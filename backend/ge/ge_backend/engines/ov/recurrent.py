@@ -42,11 +42,11 @@ def count_lengths(operator: Any) -> None:
     Raises:
         Unsupported: its weights are computed by the graph.
     """
-    if _is_told(operator):
+    if _has_lengths(operator):
         _replace(operator)
 
 
-def _is_told(operator: Any) -> bool:
+def _has_lengths(operator: Any) -> bool:
     """Whether lengths come from a tensor or from the file, and not from the shape of the rows."""
     lengths = operator.input_value(1 + STATES[operator.get_type_name()])
     sources = _sources(lengths)
@@ -118,10 +118,10 @@ class _Direction:
         ]
 
     def _cell(self, given: Any, held: Sequence[Any]) -> Any:
-        told = self.operator.get_attributes()
-        how = {name: told[name] for name in KEPT}
-        if "linear_before_reset" in told:
-            how["linear_before_reset"] = told["linear_before_reset"]
+        attributes = self.operator.get_attributes()
+        how = {name: attributes[name] for name in KEPT}
+        if "linear_before_reset" in attributes:
+            how["linear_before_reset"] = attributes["linear_before_reset"]
         weights = map(opset13.constant, self.weights)
         return CELLS[self.operator.get_type_name()](given, *held, *weights, **how)
 

@@ -75,7 +75,7 @@ def blamed(
     planned: bool,
     most_rows: int = 0,
 ) -> GeError:
-    """Return what a client is told whose request alone made a run fail.
+    """Return the error of a request that alone made a run fail.
 
     Args:
         error: what the engine said.
@@ -108,10 +108,10 @@ def blamed(
                 f"{', '.join(spans)} ({text})"
             )
     limit = limit_in(text)
-    told = None if planned or limit is None else _size(request, layout, limit)
+    refusal = None if planned or limit is None else _size(request, layout, limit)
     free = bool(layout.equal_axes) or not planned
     ours = not free or rows > most_rows or not about_shapes(error)
-    return told or (error if ours else _shapes(request, text))
+    return refusal or (error if ours else _shapes(request, text))
 
 
 def about_shapes(error: GraphFailed) -> bool:

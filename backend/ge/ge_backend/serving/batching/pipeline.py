@@ -76,7 +76,7 @@ class Pipeline:
     Attributes:
         fleet, costs: changed between two batches only, and only through `hand_over`.
         traffic: counts the sizes of what comes, and what no bucket covers.
-        tells_runs: replies say what their runs were.
+        response_parameters: replies say what their runs were.
         free_at_ns: when the last batch was expected to end, CLOCK_MONOTONIC; infinite where
             nothing says what it costs.
     """
@@ -87,7 +87,7 @@ class Pipeline:
     policy: Policy
     recorder: Recorder
     traffic: Traffic
-    tells_runs: bool = False
+    response_parameters: bool = False
     free_at_ns: float = field(init=False, default=0.0)
     _owner: str = field(init=False, default="")
     _spill_bytes: int = field(init=False, default=0)
@@ -102,15 +102,15 @@ class Pipeline:
         The fleet becomes the pipeline's. It has prepared what `costs` names, so it prepares that
         again if an executor is restarted. May be called from any thread.
         """
-        told = ""
-        while True:  # told outside of the lock, and anew if the owner has changed meanwhile
+        owner = ""
+        while True:  # asked for outside of the lock, and anew if the owner has changed meanwhile
             with self._changing:
-                if told == self._owner:
+                if owner == self._owner:
                     unused, self._successor = self._successor, (fleet, costs)
                     break
-                told = self._owner
+                owner = self._owner
             try:
-                fleet.retain_tensors(told)
+                fleet.retain_tensors(owner)
             except GeError:
                 fleet.close()
                 raise
@@ -353,15 +353,15 @@ class Pipeline:
             hidden = progress.hidden(outcome.retained) if progress.retention else ()
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
-            told = self._told(error, sub_batch, progress, done)
-            return [] if told is None else progress.fail(sub_batch, told)
+            refusal = self._refusal(error, sub_batch, progress, done)
+            return [] if refusal is None else progress.fail(sub_batch, refusal)
         self._most_rows = max(self._most_rows, sub_batch.bucket[0])
         replies: list[Reply] = []
-        for position, refusal in refused_requests(sub_batch, outcome.outputs).items():
-            replies += progress.fail_one(position, refusal)
+        for position, own in refused_requests(sub_batch, outcome.outputs).items():
+            replies += progress.fail_one(position, own)
         if outcome.retained:
             progress.note(sub_batch, outcome.retained)
-        if self.tells_runs:
+        if self.response_parameters:
             progress.note_run(sub_batch)
         states = {} if done is None else done.states
         for piece in pieces:
@@ -379,10 +379,10 @@ class Pipeline:
                 replies.append(reply)
         return replies
 
-    def _told(
+    def _refusal(
         self, error: GeError, sub_batch: SubBatch, progress: Progress, done: Done | None
     ) -> GeError | None:
-        """Return what the clients of a failed run are told; None where something is run again."""
+        """Return the error of a failed run's requests; None where something is run again."""
         kept = done is not None and progress.stateful(sub_batch)
         if kept and isinstance(error, GraphFailed | OutOfMemory):
             return StateLost.after(error)  # kept already: the run cannot be repeated
@@ -390,7 +390,7 @@ class Pipeline:
             return None
         if not isinstance(error, GraphFailed):
             return error
-        told = blamed(
+        blame = blamed(
             error,
             progress.requests[sub_batch.spans[0].request],
             self.layout,
@@ -398,8 +398,8 @@ class Pipeline:
             planned=sub_batch.planned and self.policy.tried and not self._refused(sub_batch),
             most_rows=max([self._most_rows, *(one.most_rows for one in self.fleet.sessions)]),
         )
-        tries = told is error and about_shapes(error) and progress.doubts(sub_batch, error)
-        return None if tries else told
+        tries = blame is error and about_shapes(error) and progress.doubts(sub_batch, error)
+        return None if tries else blame
 
     def _refused(self, sub_batch: SubBatch) -> bool:
         """Whether warm-up has failed on a bucket of as long rows, or longer ones."""
@@ -472,20 +472,20 @@ class Pipeline:
         done = ended.outcome.done
         if done is None:
             return
-        told = {
+        counts = {
             "ge_queue_seconds_total": done.queue_ns / 1e9,
             "ge_run_seconds_total": done.run_ns / 1e9,
         }
         if done.held_up_ns:
-            told["ge_workspace_waits_total"] = 1
-            told["ge_workspace_wait_seconds_total"] = done.held_up_ns / 1e9
+            counts["ge_workspace_waits_total"] = 1
+            counts["ge_workspace_wait_seconds_total"] = done.held_up_ns / 1e9
         if ended.outcome.error is None and sub_batch.planned:
             took_ns = done.run_ns + RUN_OVERHEAD_NS
             planned_ns = self.costs.expected(sub_batch.cost_ns, alone=done.alone)
-            told["ge_planned_seconds_total"] = planned_ns / 1e9
-            told["ge_plan_error_seconds_total"] = abs(took_ns - planned_ns) / 1e9
+            counts["ge_planned_seconds_total"] = planned_ns / 1e9
+            counts["ge_plan_error_seconds_total"] = abs(took_ns - planned_ns) / 1e9
             self.costs.observe(sub_batch.priced, took_ns, alone=done.alone)
-        self.recorder.add_each(told, device=ended.device)
+        self.recorder.add_each(counts, device=ended.device)
 
 
 def _not_tried(killers: int) -> ExecutorLost:

@@ -109,9 +109,9 @@ class Progress:
 
     def note_run(self, sub_batch: SubBatch) -> None:
         """Note a run for those whose rows it had."""
-        told = RunNote.of(sub_batch, self.requests)
+        run_note = RunNote.of(sub_batch, self.requests)
         for position in dict.fromkeys(span.request for span in sub_batch.spans):
-            self.runs.setdefault(position, []).append(told)
+            self.runs.setdefault(position, []).append(run_note)
 
     def on_device(self, position: int) -> dict[str, DeviceTensor]:
         """Return what has stayed on the device of a request that is complete."""

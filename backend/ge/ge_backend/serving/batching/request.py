@@ -115,7 +115,7 @@ def _checked(
     """Return what a request with these tensors is; as `check_request`."""
     rows, first = -1, ""
     sizes = [-1] * (len(layout.axes) + len(layout.equal_axes))
-    told = [""] * len(sizes)
+    sources = [""] * len(sizes)
     unsent: list[InputLayout] = []
     common: list[InputLayout] = []
     for item in layout.inputs:
@@ -127,7 +127,7 @@ def _checked(
         else:
             rows = _rows(item, array, rows, first, layout)
             first = first or item.name
-            _measure(item, array, sizes, told, layout)
+            _measure(item, array, sizes, sources, layout)
             if item.common is not None and layout.batched:
                 common.append(item)
     omitted = tuple([item.name for item in unsent if _omitted(item, sizes, layout)])
@@ -178,11 +178,11 @@ def _omitted(item: InputLayout, sizes: list[int], layout: Layout) -> bool:
 
 
 def _measure(
-    item: InputLayout, array: Tensor, sizes: list[int], told: list[str], layout: Layout
+    item: InputLayout, array: Tensor, sizes: list[int], sources: list[str], layout: Layout
 ) -> None:
     """Take the sizes of the free axes from one input, and see that they agree with the others'.
 
-    `told` is which inputs have told them.
+    `sources`: which input each was read from.
     """
     shape = array.shape[1:] if layout.batched else array.shape
     for axis, dim, size in zip(item.axes, item.dims, shape, strict=True):
@@ -191,7 +191,7 @@ def _measure(
                 raise InvalidRequest(
                     f"axis {(*layout.axes, *layout.equal_axes)[axis]!r} is {size} in input "
                     f"{item.name!r} and {sizes[axis]} in another input of the same request, "
-                    f"{told[axis]!r}; make them equal"
+                    f"{sources[axis]!r}; make them equal"
                 )
             name = (*layout.axes, *layout.equal_axes)[axis]
             if size > layout.limits.get(name, size):
@@ -204,7 +204,7 @@ def _measure(
                     f"axis {name!r} of {item.name!r} is {size} long; the model takes at least "
                     f"{layout.least[name]}"
                 )
-            sizes[axis], told[axis] = size, item.name
+            sizes[axis], sources[axis] = size, item.name
         elif dim not in (-1, size):
             raise InvalidRequest(
                 f"input {item.name!r} has shape {list(array.shape)}; expected "

@@ -214,8 +214,8 @@ class _DeviceBatch:
                 return  # the next receive says so too, after the answers that came before
             except ProtocolError as error:
                 del self.left[index]
-                told = TensorsLost(str(error)) if order.gathered else error
-                self._ended += failed([index], told, self._device.name)
+                reason = TensorsLost(str(error)) if order.gathered else error
+                self._ended += failed([index], reason, self._device.name)
             self._unsent.popleft()
 
     def receive(self) -> None:

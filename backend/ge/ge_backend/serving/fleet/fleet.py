@@ -155,14 +155,14 @@ class Fleet:
     def _unusable(self) -> GeError:
         """Return a new error, because its receiver raises it."""
         source = self.sessions[0].source
-        told = [without_folders(str(device.failure), source.path) for device in self._devices]
-        if len(told) == 1:
+        failures = [without_folders(str(device.failure), source.path) for device in self._devices]
+        if len(failures) == 1:
             failure = self._devices[0].failure
             if failure is not None and failure.status is not Status.UNAVAILABLE:  # tried again
-                return DeviceUnavailable(f"the model cannot be loaded again: {told[0]}")
-            return error_from_name(type(failure).__name__, told[0])
+                return DeviceUnavailable(f"the model cannot be loaded again: {failures[0]}")
+            return error_from_name(type(failure).__name__, failures[0])
         reasons = "; ".join(
-            f"{device.name}: {text}" for device, text in zip(self._devices, told, strict=True)
+            f"{device.name}: {text}" for device, text in zip(self._devices, failures, strict=True)
         )
         return DeviceUnavailable(f"all devices are lost, and tried again meanwhile: {reasons}")
 
