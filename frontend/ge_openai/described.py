@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ge_openai.api_error import ApiError
 from ge_openai.chat_template import ChatTemplate
 from ge_openai.triton import TritonConnection
 
 __all__ = ["DescribedModels", "Description", "read_description"]
+
+_ADAPTERS = "adapters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +26,11 @@ class Description:
         id: another one with every checkpoint that says something else.
         files: texts of the checkpoint's files, by name.
         tokenizer: JSON with the tokens that were added to the vocabulary.
-        adapters: their names.
     """
 
     id: str
     files: Mapping[str, str]
     tokenizer: str
-    adapters: tuple[str, ...]
 
 
 def read_description(text: str) -> Description:
@@ -37,16 +39,12 @@ def read_description(text: str) -> Description:
     Raises:
         ApiError: it is of another form.
     """
-    try:
-        said = json.loads(text)
+    with _read(text) as said:
         return Description(
             id=str(said["id"]),
             files=dict(said["files"]),
             tokenizer=json.dumps({"added_tokens": said["added_tokens"]}),
-            adapters=tuple(said["adapters"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ApiError(f"the model says of itself what is not known here: {error}") from error
 
 
 class DescribedModels:
@@ -80,9 +78,19 @@ class DescribedModels:
         self._known.pop(model, None)
 
     async def adapters(self, model: str) -> tuple[str, ...]:
-        """Return the names of a model's adapters, as of now.
+        """Return the names of a model's adapters, as of now; nothing else is asked for.
 
         Raises:
             ApiError: it cannot be asked.
         """
-        return read_description(await self._triton().description(model)).adapters
+        with _read(await self._triton().description(model, _ADAPTERS)) as said:
+            return tuple(said[_ADAPTERS])
+
+
+@contextlib.contextmanager
+def _read(text: str) -> Iterator[dict[str, Any]]:
+    """Read JSON, and have what is not as it is read as an error of the API."""
+    try:
+        yield json.loads(text)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ApiError(f"the model says of itself what is not known here: {error}") from error

@@ -140,14 +140,20 @@ class TritonConnection:
         if other:
             raise OtherDescriptionError(call.model)
 
-    async def description(self, model: str) -> str:
+    async def description(self, model: str, wanted: str = "") -> str:
         """Return what a language model of this project says of itself, JSON.
+
+        Args:
+            model: its name.
+            wanted: what of it, such as `adapters`; everything if empty.
 
         Raises:
             ApiError: the server has refused or failed it, or the model is another by now.
         """
-        empty = np.array([b""], np.object_)
-        given = {"text_input": empty, DESCRIPTION: empty}
+        given = {
+            "text_input": np.array([b""], np.object_),
+            DESCRIPTION: np.array([wanted.encode()], np.object_),
+        }
         responses = self._responses(model, given, (DESCRIPTION,))
         described = ""
         async with contextlib.aclosing(responses):

@@ -22,8 +22,8 @@ class Server:
     def __init__(self):
         self.asked, self.said = [], SAID
 
-    async def description(self, model):
-        self.asked.append(model)
+    async def description(self, model, wanted=""):
+        self.asked.append(f"{model} {wanted}".strip())
         return json.dumps(self.said)
 
 
@@ -54,8 +54,12 @@ def test_adapters_are_those_of_now():
     async def work():
         models = DescribedModels(lambda: server)
         assert await models.adapters("m") == ("pirate",)
-        server.said = {**SAID, "adapters": []}
+        server.said = {"adapters": []}
         assert await models.adapters("m") == ()
+        assert server.asked == ["m adapters", "m adapters"]
+        server.said = {}
+        with pytest.raises(ApiError, match="not known here"):
+            await models.adapters("m")
 
     asyncio.run(work())
 

@@ -63,6 +63,16 @@ def test_it_has_template_tokens_and_adapters(pb_utils, checkpoint):
     assert said(made.answer(asked(pb_utils, "")))["adapters"] == ["pirate"]
 
 
+def test_adapters_are_said_alone_without_a_look_at_the_tokenizer(pb_utils, checkpoint):
+    """A list of models asks for no more."""
+    from ge_text.stub.description import Description
+
+    (checkpoint / "multi_lora.json").write_text('{"pirate": "x"}')
+    (checkpoint / "tokenizer.json").write_text("{")
+    made = Description(checkpoint)
+    assert said(made.answer(asked(pb_utils, "adapters"))) == {"adapters": ["pirate"]}
+
+
 def test_a_request_that_goes_by_it_gets_its_text(pb_utils, checkpoint):
     """One that goes by another learns of this one; adapters make none of it another."""
     from ge_text.stub.description import Description

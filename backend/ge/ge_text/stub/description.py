@@ -2,7 +2,7 @@
 
 A request whose `description` is not the one that the model has is answered with that, and with
 nothing else: a client asks for it with an empty one, and learns with its next request that the
-model was loaded anew.
+model was loaded anew. One that is `adapters` asks for their names alone.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = ["Description"]
 log = logging.getLogger(__name__)
 
 OUTPUT = "description"
+ADAPTERS = "adapters"  # no id, which is hexadecimal
 # Where transformers looks for a chat template and the tokens that it names.
 FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 OTHERS = "additional_chat_templates/*.jinja"
@@ -53,9 +54,11 @@ class Description:
         Raises:
             OutOfMemory: shared memory has no room for it.
         """
-        if asked.described == self._id:
-            return None
-        said = {"id": self._id, **self._fixed, "adapters": adapter_names(self._checkpoint)}
+        said: dict[str, Any] = {ADAPTERS: adapter_names(self._checkpoint)}
+        if asked.described != ADAPTERS:
+            if asked.described == self._id:
+                return None
+            said = {"id": self._id, **self._fixed, **said}
         array = np.array([json.dumps(said).encode()], np.object_)
         Room().check([array])
         wanted = [pb_utils.Tensor(OUTPUT, array)] if OUTPUT in asked.wanted else []
