@@ -48,15 +48,14 @@ class Room:
         Raises:
             OutOfMemory: they have none.
         """
-        total, now_ns = 0, time.monotonic_ns()
-        for array in arrays:
-            total += _num_bytes(array)
+        sizes = [_text_bytes(one) if one.dtype.hasobject else one.nbytes for one in arrays]
+        total, now_ns = sum(sizes), time.monotonic_ns()
         if total > self._left or now_ns >= self._until_ns:
             self._left, self._until_ns = _growth(), now_ns + FRESH_NS
         if total <= self._left:
             self._left -= total
         else:
-            _check_region([_num_bytes(array) for array in arrays], self._left)
+            _check_region(sizes, self._left)
 
 
 def _check_region(sizes: Collection[int], growth: int) -> None:
@@ -102,8 +101,6 @@ def _region() -> Any:
     return getattr(sys.modules.get("c_python_backend_utils"), "shared_memory", None)
 
 
-def _num_bytes(array: Array) -> int:
-    """Return what an array takes; of texts each has its length before it."""
-    if not array.dtype.hasobject:
-        return array.nbytes
+def _text_bytes(array: Array) -> int:
+    """Return what texts take: each has its length before it."""
     return 4 * array.size + sum(map(len, array.flat))
