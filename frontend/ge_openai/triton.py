@@ -117,7 +117,11 @@ class TritonConnection:
         if model is None or model.ability is not ability:  # it may have been loaded anew
             model = await self._read(name)
         if model is None:
-            raise await self._explained(name, _unknown(name))
+            unknown = _unknown(name)
+            why = await self._explained(name, unknown)
+            # One that the server has by the second question was not there at the first.
+            loaded = why is unknown and await self._read(name) is not None
+            raise _not_ready(name) if loaded else why
         if model.ability is not ability:
             raise _unknown(name)
         return model
@@ -246,9 +250,8 @@ class TritonConnection:
             return error
         self._known.pop(model, None)
         absence = await self._absence(model)
-        if absence is None:  # it is there, and was not if that is what has failed
-            loaded = error.status == HTTPStatus.NOT_FOUND and await self._read(model) is not None
-            return _not_ready(model) if loaded else error
+        if absence is None:
+            return error
         # Of one that the server knows it says instead that it "has no available versions".
         if str(absence).endswith(" is not found"):
             return _unknown(model)
