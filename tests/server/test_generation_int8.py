@@ -139,16 +139,21 @@ def test_answers_keep_to_their_structures(server):
     )
 
 
-def test_texts_with_adapters_are_those_of_the_next_precision(server, gaps):
-    """Their steps are torch's, whose weights are BF16; without them it is in eight bits again."""
+def test_texts_with_adapters_are_in_eight_bits_too(server, gaps):
+    """Alone or beside others, and those without one are what they are without it."""
     adapted = {"lora_name": "pirate"}
     before = answers(server, [("writer", prompt, {}) for prompt in PROMPTS])
-    found = answers(server, [("writer", prompt, adapted) for prompt in PROMPTS])
-    expected = answers(server, [("half", prompt, adapted) for prompt in PROMPTS])
-    assert max(gaps("half", found, expected, sampling=adapted)) < TIE
-    assert max(gaps("half", found, before, sampling=adapted)) > TIE
-    after = answers(server, [("writer", prompt, {}) for prompt in PROMPTS])
-    assert max(gaps("writer", after, before)) < TIE
+    mixed = [
+        each for prompt in PROMPTS for each in (("writer", prompt, adapted), ("writer", prompt, {}))
+    ]
+    together = answers(server, mixed)
+    found, beside = together[::2], together[1::2]
+    alone = answers(server, [("alone", prompt, adapted) for prompt in PROMPTS])
+    half = answers(server, [("half", prompt, adapted) for prompt in PROMPTS])
+    assert max(gaps("alone", found, alone, sampling=adapted)) < TIE
+    assert max(gaps("half", alone, half, sampling=adapted)) > TIE
+    assert max(gaps("writer", found, before, sampling=adapted)) > TIE
+    assert max(gaps("writer", beside, before)) < TIE
     assert comes_true(lambda: metric(server, "ge_text_adapted_steps_total", model="writer"))
 
 

@@ -15,10 +15,10 @@ from builders.bench import Bench
 from builders.host_config import instance_of
 from ge_backend.errors import OutOfMemory
 from ge_backend.executor.client.in_flight import InFlight
+from ge_backend.executor.process.inline import InlineExecutors
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.sequence_batching import SequenceBatching, State
 from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout
-from ge_backend.serving import connect
 from ge_backend.serving.sequence.sequencer import Sequencer
 from ge_backend.tensors import DATA_TYPES
 
@@ -227,7 +227,7 @@ class Served:
         self._pb_utils = pb_utils
         self.bench = Bench(None)
         self.at_next_connect = lambda: None
-        monkeypatch.setattr(connect, "connect_inline", self.connect)
+        monkeypatch.setattr(InlineExecutors, "connect", lambda _, *given: self.connect(*given))
         self.backend = Backend.open(instance_of(DOCUMENT))
 
     def connect(self, *_):

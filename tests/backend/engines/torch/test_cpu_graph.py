@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from builders.cores import idle_cores  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.machine.threads import SOONEST, TRIAL  # noqa: E402
 from ge_backend.engines.torch import slow_bf16  # noqa: E402
 from ge_backend.engines.torch.cpu_graph import TorchGraph  # noqa: E402
 from ge_backend.errors import GraphFailed, OutOfMemory  # noqa: E402
@@ -178,7 +179,7 @@ def test_threads_of_a_run(load, threads, cores, exclusive, used):
     object.__setattr__(graph._program, "call", call)
 
     def work():
-        for _ in range(20):
+        for _ in range(SOONEST + TRIAL):
             graph.run({"x": ROWS}, {}, exclusive=exclusive)
             time.sleep(0.001)
 
