@@ -41,7 +41,8 @@ This page is generated from `backend/ge/ge_backend/model/config/settings.py`.
 
 A model of one line, `backend: "ge"`, has `max_batch_size: 32` where every tensor of its file begins
 with one and the same free axis, else 0, and an empty `dynamic_batching`. A `max_batch_size: 0` that
-`config.pbtxt` or a load request says is kept. Triton starts one instance where none are named, and
+`config.pbtxt` says is kept, and one of a load request that says more than it.
+Triton starts one instance where none are named, and
 one for each NVIDIA GPU; where the model runs is said by `device` alone, so write
 `instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances answer
 more of an ONNX file where several requests are in flight; an encoder's checkpoint on a CPU
