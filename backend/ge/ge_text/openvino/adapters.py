@@ -77,7 +77,7 @@ class AdapterInputs:
             for number, change in enumerate(self._kept):
                 tensors = tensor_of(change.down), tensor_of(change.up)
                 yield from zip(adapter_names(number), tensors, strict=True)
-        self._whose = self._columns_of([tokens for tokens, _ in parts], num_tokens)
+        self._whose = self._whose_of([tokens for tokens, _ in parts], num_tokens)
         yield WHOSE, tensor_of(self._whose)
 
     def _joined(self, number: int) -> Change:
@@ -90,7 +90,7 @@ class AdapterInputs:
         down, up = torch.cat([part.down for part in parts]), torch.cat([p.up for p in parts], 1)
         return Change(down, up)
 
-    def _columns_of(
+    def _whose_of(
         self, of_adapters: Sequence[torch.Tensor | None], num_tokens: int
     ) -> torch.Tensor:
         """Return float32 [T, R], given each adapter's tokens; None: all are."""
