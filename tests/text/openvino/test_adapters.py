@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from ge_text.models.adapter import Product
@@ -59,6 +60,18 @@ def test_the_same_adapters_are_given_once():
     again = given(inputs, (of(1), POET), (of(0), PIRATE), tokens=2)
     assert again == {"whose": first["whose"]}
     assert given(inputs, (None, PIRATE)).keys() == first.keys()
+
+
+def test_after_a_step_that_failed_all_is_given_again(monkeypatch):
+    """There was no memory to put them side by side, and the graph still has those of before."""
+    inputs = AdapterInputs(PRODUCTS, torch.float32)
+    given(inputs, (of(0), PIRATE), tokens=1)
+    with monkeypatch.context() as scarce:
+        scarce.setattr(torch, "cat", lambda *_: (_ for _ in ()).throw(MemoryError))
+        with pytest.raises(MemoryError):
+            given(inputs, (of(0), POET), tokens=1)
+    fresh = given(AdapterInputs(PRODUCTS, torch.float32), (of(0), POET), tokens=1)
+    assert given(inputs, (of(0), POET), tokens=1) == fresh
 
 
 def test_what_is_no_number_is_left_to_its_own_tokens():

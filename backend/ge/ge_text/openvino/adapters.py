@@ -72,20 +72,22 @@ class AdapterInputs:
         parts = sorted(step.parts, key=lambda part: id(part[1]))  # in whatever order they come
         adapters = [changes for _, changes in parts]
         if [*map(id, adapters)] != [*map(id, self._adapters)]:
-            self._adapters, self._columns = adapters, [*map(_Columns.of, adapters)]
-            self._kept = [self._joined(number) for number in range(len(self._empty))]
+            self._adapters = []  # until the graph has all of these
+            self._columns = [*map(_Columns.of, adapters)]
+            self._kept = [self._joined(adapters, number) for number in range(len(self._empty))]
             for number, change in enumerate(self._kept):
                 tensors = tensor_of(change.down), tensor_of(change.up)
                 yield from zip(adapter_names(number), tensors, strict=True)
+            self._adapters = adapters
         self._whose = self._whose_of([tokens for tokens, _ in parts], num_tokens)
         yield WHOSE, tensor_of(self._whose)
 
-    def _joined(self, number: int) -> Change:
+    def _joined(self, adapters: Sequence[Changes], number: int) -> Change:
         """Return the matrices of all adapters for one product, side by side."""
         empty = self._empty[number]
         parts = [
             columns.placed(changes[number], empty)
-            for columns, changes in zip(self._columns, self._adapters, strict=True)
+            for columns, changes in zip(self._columns, adapters, strict=True)
         ]
         down, up = torch.cat([part.down for part in parts]), torch.cat([p.up for p in parts], 1)
         return Change(down, up)
