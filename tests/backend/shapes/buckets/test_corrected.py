@@ -148,6 +148,39 @@ def test_plans_are_made_with_the_corrected_table():
     assert costs.by_step((5,)) == [(1, costs.cost(1, (5,)))]
 
 
+def planned(costs, rows, runs, truth):
+    """Serve batches of rows of 16, each in the runs that the table has cheapest; return these."""
+    made = []
+    for _ in range(runs):
+        whole, half = costs.cost(rows, (16,)), 2 * costs.cost(rows // 2, (16,))
+        parts = [rows] if whole < half else [rows // 2] * 2
+        for part in parts:
+            costs.observe((part, 16), truth[part, 16])
+        made += parts
+    return made
+
+
+@pytest.mark.parametrize("factor", [1.5, 3.9])
+def test_a_bucket_that_was_measured_too_slow_is_planned_again(factor):
+    """What never runs is never corrected; and once it has run, the truth is what is kept."""
+    truth = {(4, 16): 2e6, (8, 16): 3e6}
+    costs = CorrectedCosts({**truth, (8, 16): 3e6 * factor}, StaticCosts)
+    assert set(planned(costs, 8, 100, truth)) == {4}
+    planned(costs, 8, 8000, truth)
+    assert set(planned(costs, 8, 100, truth)) == {8}
+    kept = costs.lasting()
+    assert kept[8, 16] / kept[4, 16] == pytest.approx(1.5, rel=0.2)
+
+
+def test_a_bucket_that_is_slow_is_hardly_ever_planned():
+    """Its one run in thousands says that it was measured rightly."""
+    truth = {(4, 16): 2e6, (8, 16): 8e6}
+    costs = CorrectedCosts(truth, StaticCosts)
+    made = planned(costs, 8, 5000, truth)
+    assert 1 <= made.count(8) <= 3
+    assert costs.lasting()[8, 16] == pytest.approx(8e6, rel=0.1)
+
+
 @pytest.mark.parametrize("took", [0.0, -1.0])
 def test_a_run_of_unknown_time_says_nothing(took):
     """As one that no bucket covers."""

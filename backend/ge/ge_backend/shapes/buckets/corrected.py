@@ -8,6 +8,10 @@ repeated takes less than the same shape among others. So each answer's time corr
 The machine's factor follows quickly and the buckets' slowly. A busy minute makes every run longer,
 so it moves the first and hardly the second: which bucket is cheaper than which stays as it was.
 Runs that were alone, and may have had the whole device, have a factor of the machine of their own.
+
+A bucket that looks too expensive is not planned, and what does not run is not corrected. So a cost
+is doubted the longer no run has shown it: plans take it for less and less, until one run is planned
+so, which says how much of the doubt was right.
 Pure: no clock, no thread of its own.
 """
 
@@ -36,6 +40,9 @@ BUCKET_BOUND = math.log(4)
 # Plans are made with new costs once one of them has moved by so much, and not at every run.
 NOTICED = 1.1
 MIN_RUNS = 16
+# After as many runs of others a cost begins to be doubted, and after as many again by as much as is
+# noticed. A bucket that is rightly not planned, at twice the cost, so has one run in 4,200.
+DOUBTED_RUNS = 512
 # Shapes whose nearest point is remembered; beyond that the memory starts afresh.
 REMEMBERED_SHAPES = 4096
 
@@ -54,9 +61,11 @@ class Correction:
     _alone_runs: int = field(init=False, default=0)
     _own: dict[Bucket, float] = field(init=False, default_factory=dict)
     _seen: dict[Bucket, int] = field(init=False, default_factory=dict)
+    _runs: int = field(init=False, default=0)
+    _last: dict[Bucket, int] = field(init=False, default_factory=dict)  # of the runs, by bucket
 
-    def observe(self, bucket: Bucket, difference: float, *, alone: bool = False) -> None:
-        """Note a run.
+    def observe(self, bucket: Bucket, difference: float, *, alone: bool = False) -> bool:
+        """Note a run; return whether the bucket's cost was doubted until now.
 
         Args:
             bucket: one of the table.
@@ -66,6 +75,11 @@ class Correction:
         """
         seen = self._seen.get(bucket, 0)
         self._seen[bucket] = seen + 1
+        own, doubted = self._own.get(bucket, 0.0), self._doubted(bucket)
+        self._runs += 1
+        self._last[bucket] = self._runs
+        wrongly = min(max(difference, 0.0), own - doubted)
+        own, difference = doubted + wrongly, difference - wrongly
         step, part = _bounded(difference, MAX_STEP), MACHINE_GAIN
         if alone:
             self._alone_runs += 1
@@ -74,7 +88,9 @@ class Correction:
         else:
             self._machine = _bounded(self._machine + part * step, MACHINE_BOUND)
         gain = max(BUCKET_GAIN, 1 / (seen + MEASURED_WEIGHT)) * (1 - part)
-        self._own[bucket] = _bounded(self._own.get(bucket, 0.0) + gain * step, BUCKET_BOUND)
+        was_doubted = doubted < self._own.get(bucket, 0.0)
+        self._own[bucket] = _bounded(own + gain * step, BUCKET_BOUND)
+        return was_doubted
 
     @property
     def alone(self) -> float:
@@ -82,16 +98,22 @@ class Correction:
         return math.exp(self._alone)
 
     def cost(self, bucket: Bucket) -> float:
-        """Return what a run of a bucket takes, in nanoseconds."""
-        return self.measured[bucket] * math.exp(self._machine + self._own.get(bucket, 0.0))
+        """Return what a run of a bucket takes, in nanoseconds; less if none has for long."""
+        return self.measured[bucket] * math.exp(self._machine + self._doubted(bucket))
 
     def costs(self) -> dict[Bucket, float]:
         """Return what runs take now, for planning."""
         return {bucket: self.cost(bucket) for bucket in self.measured}
 
     def lasting(self) -> dict[Bucket, float]:
-        """Return what to keep for the next start: without how busy the machine is now."""
+        """Return what to keep for the next start: without how busy the machine is, and doubts."""
         return {b: cost * math.exp(self._own.get(b, 0.0)) for b, cost in self.measured.items()}
+
+    def _doubted(self, bucket: Bucket) -> float:
+        """Return a bucket's own factor, as a logarithm, less what is doubted of it."""
+        others = self._runs - self._last.get(bucket, 0)
+        doubt = max(0, others / DOUBTED_RUNS - 1) * math.log(NOTICED)
+        return max(self._own.get(bucket, 0.0) - doubt, -BUCKET_BOUND)
 
 
 class CorrectedCosts:
@@ -131,9 +153,11 @@ class CorrectedCosts:
         point = self._points.get(bucket) or self._point(bucket)
         # Plans still go by the table in use; the correction may have moved on from it.
         ahead = math.log(self._correction.cost(point) / self.table[point])
-        self._correction.observe(point, math.log(run_ns / expected) - ahead, alone=alone)
+        difference = math.log(run_ns / expected) - ahead
+        trial = self._correction.observe(point, difference, alone=alone)
         self._runs += 1
-        if self._runs >= MIN_RUNS and moved(self.table[point], self._correction.cost(point)):
+        now = moved(self.table[point], self._correction.cost(point))
+        if self._runs >= DOUBTED_RUNS or (now and (trial or self._runs >= MIN_RUNS)):
             self.table = self._correction.costs()
             self._use(self._make(self.table))
             self._runs = 0
