@@ -24,7 +24,7 @@ from ge_backend.executor.protocol.messages import (
 from ge_backend.executor.server import runs as runs_module
 from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.queue import Grant
-from ge_backend.executor.server.runs import HeldGraph, measure, run
+from ge_backend.executor.server.runs import TEXT, HeldGraph, measure, run
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
 
@@ -350,7 +350,14 @@ def test_synthetic_inputs_have_the_type_that_was_asked_for(dtype):
     measure(held(graph), ask(dtype=dtype))
     value = graph.calls[0][0]["x"]
     assert (value.shape, value.dtype) == ((1, 2), DATA_TYPES[dtype].numpy)
-    assert value.reshape(-1)[0] == (b"" if dtype == "BYTES" else 1)
+    assert value.reshape(-1)[0] == (TEXT if dtype == "BYTES" else 1)
+
+
+def test_a_graph_of_texts_is_measured_with_a_sentence():
+    """One that takes its time from the texts costs nothing with empty ones."""
+    graph = Graph(y=VALUES)
+    measure(held(graph), ask(dtype="BYTES"))
+    assert all(len(text.split()) > 10 for text in graph.calls[0][0]["x"].flat)
 
 
 @pytest.mark.parametrize("fill", [float("inf"), 1e300], ids=str)
