@@ -34,7 +34,7 @@ def test_a_figure_is_measured_once(files, figure):
     assert kept_nearness([copied / path.name for path in files], unasked) == figure
 
 
-@pytest.mark.parametrize("changed", ["content", "release_of", "processor"])
+@pytest.mark.parametrize("changed", ["content", "release_of", "processor_kind"])
 def test_what_it_depends_on_is_measured_again(files, monkeypatch, changed):
     """The files' content, OpenVINO's release and the processor."""
     kept_nearness(files, lambda: 0.01)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ge_backend.model.config.model import MachineConfig
-from ge_backend.serving.assumptions.kept import release_of
-from ge_backend.serving.warmup.measure import fingerprint, processor
+from ge_backend.serving.warmup.measure import fingerprint, processor_kind, release_of
 from ge_backend.serving.warmup.store import Store
 
 __all__ = ["kept_nearness"]
@@ -24,7 +23,7 @@ def kept_nearness(files: Sequence[Path], measure: Callable[[], float]) -> float:
     by the release of OpenVINO and by the processor, which may have BF16 or not.
     """
     store = Store(MachineConfig.read(os.environ, owner_pid=os.getppid()).cache_dir)
-    key = [*map(fingerprint, files), release_of("openvino"), processor(), MEASURE_VERSION]
+    key = [*map(fingerprint, files), release_of("openvino"), processor_kind(), MEASURE_VERSION]
     kept = store.findings(key)
     if isinstance(kept, float):
         return kept

@@ -227,14 +227,16 @@ def test_only_new_buckets_are_measured(start):
         {"threads": 2},
         {"engine": "another"},  # that nobody has named: it was installed since
         {"placement": Placement(devices=("npu:0",))},
+        {"release": "another"},
         {"machine": ["another"]},
+        {"instructions": "flags : fpu avx avx2 avx512f\nmodel name : x\n"},
         {"chip": "another"},  # of a device with as much memory
         {"axes": ("width",)},
         {"sizes": {"width": 80}},
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
+def test_other_circumstances_are_measured_anew(start, tmp_path, monkeypatch, change):
     """What a cost depends on is in its key."""
     first = start()
     model = first.model()
@@ -243,6 +245,16 @@ def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
         model = start(**change).model()
     elif "placement" in change:
         model = first.model(**change)
+    elif "release" in change:  # of an engine's library
+        monkeypatch.setattr(Session, "engine", "onnxruntime")
+        before = cost_key(model)
+        monkeypatch.setattr(measure, "release_of", lambda library: change["release"])
+    elif "instructions" in change:
+        told = tmp_path / "cpuinfo"
+        told.write_text("model name : x\nflags : fpu avx avx2\n")
+        monkeypatch.setattr(measure, "CPUINFO", told)
+        before = cost_key(model)
+        told.write_text(change["instructions"])
     elif "machine" in change:
         monkeypatch.setattr(measure, "_machine", lambda session: change["machine"])
     elif "chip" in change:
@@ -254,6 +266,18 @@ def test_other_circumstances_are_measured_anew(start, monkeypatch, change):
     else:
         first.session.source = replace(first.session.source, **change)
     assert cost_key(model) != before
+
+
+def test_only_what_is_computed_with_tells_processors_apart(tmp_path, monkeypatch):
+    """Kernels list ever more of what a processor has; and Arm has no name of its own there."""
+    told = tmp_path / "cpuinfo"
+    monkeypatch.setattr(measure, "CPUINFO", told)
+    told.write_text("processor : 0\nmodel name : x y\nflags : fpu avx2 amx_int8 ibrs\n")
+    assert measure.processor_kind() == "x y avx2 amx_int8"
+    told.write_text("processor : 0\nFeatures : fp asimd i8mm\n")
+    assert measure.processor_kind() == " asimd i8mm"
+    told.unlink()
+    assert (measure.processor(), measure.processor_kind()) == ("", "")
 
 
 def test_a_file_that_was_moved_or_touched_keeps_its_costs(start, tmp_path):

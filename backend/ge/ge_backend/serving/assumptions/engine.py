@@ -26,11 +26,12 @@ from ge_backend.model.layout.validate import WELL_KNOWN
 from ge_backend.serving.assumptions.checks import by_difference
 from ge_backend.serving.assumptions.comparison import apart, quantises, run_once, worst_of
 from ge_backend.serving.assumptions.findings import trial_of
-from ge_backend.serving.assumptions.kept import kept_key, release_of
+from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.samples import Sample, samples_of
 from ge_backend.serving.assumptions.served import Served, with_verdict
 from ge_backend.serving.assumptions.trial import Trial, Untestable
+from ge_backend.serving.warmup.measure import release_of
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.tensors import Array, TensorSpec

@@ -6,7 +6,6 @@ import functools
 import json
 import logging
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,11 +15,11 @@ from ge_backend.executor.protocol.codec import Codec
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import model_files
 from ge_backend.serving.assumptions.samples import sample_files
-from ge_backend.serving.warmup.measure import fingerprint
+from ge_backend.serving.warmup.measure import fingerprint, processor_kind
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import Verdict
 
-__all__ = ["VERDICT", "keep", "kept", "kept_key", "release_of", "remembered"]
+__all__ = ["VERDICT", "keep", "kept", "kept_key", "remembered"]
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +47,7 @@ def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
         str(sorted(config.assume)),
         *map(_stamp, sample_files(config)),
         str(config.warmup_samples),
+        processor_kind(),
         *map(str, more),
         TEST_VERSION,
     ]
@@ -77,12 +77,6 @@ def kept(store: Store, key: Sequence[str], codec: Codec[_Found]) -> _Found | Non
 def keep(store: Store, key: Sequence[str], codec: Codec[_Found], found: _Found) -> None:
     """Keep what was found out under a key, as JSON."""
     store.keep_findings(key, json.loads(codec.encode(found)))
-
-
-def release_of(library: str) -> str:
-    """Return what tells the installed release of a library from others; "" where there is none."""
-    spec = find_spec(library)
-    return fingerprint(Path(spec.origin)) if spec and spec.origin else ""
 
 
 @functools.lru_cache(maxsize=8)

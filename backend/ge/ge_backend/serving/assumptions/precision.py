@@ -18,11 +18,11 @@ from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.engine import Compared, Reference, compared
-from ge_backend.serving.assumptions.kept import kept_key, release_of
+from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.served import Served, with_verdict
 from ge_backend.serving.assumptions.trial import Untestable
-from ge_backend.serving.warmup.measure import processor
+from ge_backend.serving.warmup.measure import release_of
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
 from ge_backend.tensors import Array, TensorSpec, bf16_to_float32
@@ -73,7 +73,7 @@ def with_precision_verdict(
         with contextlib.closing(full):
             return _verdict(config, compared(config, session, judged, lengths), full)
 
-    more = (judged.layout, judged.findings.lengths, release_of(session.engine), processor())
+    more = (judged.layout, judged.findings.lengths, release_of(session.engine))
     key = kept_key(config, session, "precision", *more, MIN_COSINE)
     return with_verdict(judged, "precision", config, store, key, test)
 

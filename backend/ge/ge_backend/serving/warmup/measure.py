@@ -8,6 +8,8 @@ import math
 import platform
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 
 from ge_backend.errors import Cancelled, GraphFailed
@@ -38,6 +40,8 @@ __all__ = [
     "measured_anew",
     "measured_costs",
     "processor",
+    "processor_kind",
+    "release_of",
     "shape_cache",
 ]
 
@@ -48,6 +52,9 @@ REPEATS = 3
 SAMPLES, SAMPLE_BYTES = 64, 1 << 16
 # Between the smallest and the largest size that is run at every start there are this many steps.
 SAMPLED_SIZES = 3
+CPUINFO = Path("/proc/cpuinfo")
+# How the names of those begin that engines compute with, as Linux calls them.
+INSTRUCTIONS = ("avx", "amx", "asimd", "sve", "bf16", "i8mm")
 
 
 def kept_costs(model: ShapedModel) -> dict[Bucket, float]:
@@ -195,6 +202,7 @@ def cost_key(model: ShapedModel) -> list[str]:
         *map(fingerprint, model_files(Path(session.source.path))),
         session.source.precision,
         session.engine,
+        release_of(session.engine) if session.engine else "",
         str(session.source.threads),
         str(session.source.options),
         model.config.placement.kind,
@@ -245,17 +253,29 @@ def _machine(session: Session) -> list[str]:
     report = session.inspect()
     memory = f"{report.total_bytes >> 30} GiB"
     # What was measured on a CPU before chips were told holds on.
-    return [platform.machine(), processor(), memory, *filter(None, [report.chip])]
+    return [platform.machine(), processor_kind(), memory, *filter(None, [report.chip])]
 
 
 def processor() -> str:
     """Return the name of the processor; "" where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    line = next((line for line in lines if line.startswith("model name")), "")
-    return line.partition(":")[2].strip()
+    return _first_processor().get("model name", "")
+
+
+def processor_kind() -> str:
+    """Return what tells processors apart by what they compute: the name, and instructions.
+
+    A virtual machine may show an instruction that another one hides on the same processor.
+    """
+    told = _first_processor()
+    has = f"{told.get('flags', '')} {told.get('Features', '')}".split()
+    own = [one for one in has if one.startswith(INSTRUCTIONS)]
+    return " ".join([told.get("model name", ""), *own])
+
+
+def release_of(library: str) -> str:
+    """Return what tells the installed release of a library from others; "" where there is none."""
+    spec = find_spec(library)
+    return fingerprint(Path(spec.origin)) if spec and spec.origin else ""
 
 
 def fingerprint(path: Path) -> str:
@@ -270,6 +290,16 @@ def fingerprint(path: Path) -> str:
             file.seek(sample * max(size - SAMPLE_BYTES, 0) // (SAMPLES - 1))
             digest.update(file.read(SAMPLE_BYTES))
     return f"{size}-{digest.hexdigest()[:32]}"
+
+
+def _first_processor() -> dict[str, str]:
+    """Return what the system says of its first processor, by name; nothing if it does not."""
+    try:
+        with CPUINFO.open(encoding="utf-8") as lines:  # up to the second one, of hundreds perhaps
+            told = [line.partition(":") for line in takewhile(str.strip, lines)]
+    except OSError:
+        return {}
+    return {name.strip(): said.strip() for name, _, said in told}
 
 
 def _rerun(session: Session, entries: Sequence[Bucket], kept: Container[Bucket]) -> list[Bucket]:
