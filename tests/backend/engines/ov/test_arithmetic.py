@@ -22,6 +22,12 @@ KINDS = {True: "bf16", False: "f32"}
 
 
 @pytest.fixture
+def products(monkeypatch):
+    """A processor that multiplies numbers of eight bits, or is taken for one."""
+    monkeypatch.setattr(arithmetic, "has_int8", lambda: True)
+
+
+@pytest.fixture
 def load(tmp_path):
     """A function that loads a file in a precision."""
     graphs = []
@@ -65,6 +71,7 @@ def test_instructions_are_read_from_the_system(monkeypatch, tmp_path):
     assert not has_int8()
 
 
+@pytest.mark.usefixtures("products")
 def test_answers_of_eight_bits_are_near(load):
     """They are others than in full, whatever the shape."""
     full, lower = load(encoder(), "origin"), load(encoder(), "int8")
@@ -76,6 +83,7 @@ def test_answers_of_eight_bits_are_near(load):
         assert not np.array_equal(expected, found)
 
 
+@pytest.mark.usefixtures("products")
 def test_a_quantised_file_is_computed_as_it_is(load, caplog):
     """It has no weights of real numbers left, and the log says so."""
     content = quantised(np.uint8(0), 0.05)
@@ -88,7 +96,7 @@ def test_a_quantised_file_is_computed_as_it_is(load, caplog):
         np.testing.assert_array_equal(found[name], array)
 
 
-@pytest.mark.skipif(not has_int8(), reason="nothing is compressed here")
+@pytest.mark.usefixtures("products")
 def test_weights_that_are_not_finite_name_their_file(load):
     """And what to change."""
     with pytest.raises(Unsupported, match=r"model\.onnx: weights .* not finite.*'precision'"):
