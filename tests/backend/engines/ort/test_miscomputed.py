@@ -124,6 +124,19 @@ def test_what_is_right_is_served(tmp_path, x, kind):
     np.testing.assert_allclose(got, some.right(x, meant, ordered=ordered), atol=1e-4)
 
 
+def test_sums_of_bytes_do_not_saturate(tmp_path):
+    """ONNX Runtime by itself adds up pairs in 16 bits, on a processor without VNNI."""
+    weights = np.full((WIDTH, 16), 127, np.int8)
+    x_value = helper.make_tensor_value_info("x", TensorProto.UINT8, ["rows", WIDTH])
+    y_value = helper.make_tensor_value_info("y", TensorProto.INT32, ["rows", 16])
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    held = [numpy_helper.from_array(weights, "w")]
+    graph = helper.make_graph([node], "g", [x_value], [y_value], held)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    got = answer(tmp_path, model.SerializeToString(), np.full((3, WIDTH), 255, np.uint8))
+    np.testing.assert_array_equal(got, np.full((3, 16), WIDTH * 127 * 255))
+
+
 def test_activations_beside_int4_weights_are_not_rounded(tmp_path, x):
     """Nothing in the file says so; ONNX Runtime by itself would, to 8 bits."""
     random = np.random.default_rng(0)
