@@ -29,6 +29,8 @@ PLAINLY: Mapping[str, str] = {
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0",
     "EXECUTION_MODE_HINT": "ACCURACY",
 }
+# A file's own INT8 is computed in FP32, exactly: sums of its products would saturate.
+WIDE: Mapping[str, str] = {"LP_TRANSFORMS_MODE": "OFF"}
 NOTHING: Mapping[str, str] = {}
 
 
@@ -49,7 +51,9 @@ class Arithmetic:
     @property
     def options(self) -> Mapping[str, str]:
         """What else it is compiled with."""
-        return PLAINLY if self.plain else COMPILED_WITH if self.compressed else NOTHING
+        if self.plain or self.compressed:
+            return PLAINLY if self.plain else COMPILED_WITH
+        return NOTHING if has_int8() else WIDE
 
     def applied(self, model: Any, path: str) -> Arithmetic:
         """Round a model's weights, in place, as far as is asked for; return what holds then.
