@@ -367,3 +367,19 @@ def test_connections_share_an_executor_and_what_it_has_loaded(tmp_path, monkeypa
     assert sums(run_values(third, 1, 2)) == [3, 6]
     assert len(loaded) == 2
     third.close()
+
+
+def test_devices_are_opened_side_by_side(monkeypatch):
+    """One that takes long holds up no other, nor those that leave."""
+    both, opened = threading.Barrier(2), NullDevice.open
+
+    def together(*given, **more):
+        both.wait(10)
+        return opened(*given, **more)
+
+    monkeypatch.setattr(NullDevice, "open", together)
+    executors = InlineExecutors()
+    with ThreadPoolExecutor(2) as threads:
+        connections = list(threads.map(executors.connect, ("null:0", "null:1")))
+    for connection in connections:
+        connection.close()

@@ -39,14 +39,16 @@ class InlineExecutors:
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, int, int, float], _Running] = {}
-        self._lock = threading.Lock()  # so that none is joined as its last connection leaves
+        # One for each, so that none is joined as its last connection leaves, nor opened twice.
+        self._locks: dict[tuple[str, int, int, float], threading.Lock] = {}
 
     def connect(
         self, device: str, pool_bytes: int = 0, lanes: int = 0, run_timeout_s: float = 0.0
     ) -> ExecutorConnection:
         """Return a connection to the executor of this device, which lives as long as it has one."""
         key = device, pool_bytes, lanes, run_timeout_s
-        with self._lock:
+        lock = self._locks.setdefault(key, threading.Lock())
+        with lock:
             if key not in self._running:
                 self._running[key] = _Running(*key)
             running = self._running[key]
@@ -54,7 +56,7 @@ class InlineExecutors:
             handler = running.attend(theirs)
 
         def leave() -> bool:
-            with self._lock:
+            with lock:
                 if not running.leave(handler):
                     return False
                 del self._running[key]
@@ -73,7 +75,7 @@ def connect_inline(
 class _Running:
     """An executor, the threads that are its own, and its connections but for guests.
 
-    These come and go under the lock of `InlineExecutors`.
+    These come and go under its lock of `InlineExecutors`.
     """
 
     def __init__(self, device: str, pool_bytes: int, lanes: int, run_timeout_s: float) -> None:
