@@ -7,7 +7,7 @@ import torch
 from builders.language import make
 from fakes.torch_vendor import FakeVendor
 from ge_backend.device.base import MemoryInfo
-from ge_backend.engines.torch import slow_bf16
+from ge_backend.engines.torch import slow_half
 from ge_backend.engines.torch.streams import Streams
 from ge_backend.errors import (
     DeviceFault,
@@ -69,7 +69,7 @@ def test_what_is_stored_in_less_is_served_in_fp32_where_that_is_asked_for(tmp_pa
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_bf16_on_a_processor_without_it_is_told(folder, monkeypatch, caplog, precision, has_bf16):
     """It is slow there; what else there is stands in the line."""
-    monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(slow_half, "_has_bf16", lambda: has_bf16)
     open_torch(asked(folder, precision=precision))
     told = "set the parameter 'precision' to 'fp32'" in caplog.text
     assert told == (precision == "bf16" and not has_bf16)

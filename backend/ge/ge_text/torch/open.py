@@ -10,7 +10,7 @@ import torch
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.engines.preprocess.text import open_tokenizer
 from ge_backend.engines.torch.device_errors import device_errors, meaning
-from ge_backend.engines.torch.slow_bf16 import warn_of_slow_bf16
+from ge_backend.engines.torch.slow_half import warn_of_slow_half
 from ge_backend.engines.torch.streams import Streams
 from ge_backend.engines.torch.vendor import Vendor
 from ge_backend.errors import DeviceUnavailable, drop_frames
@@ -33,7 +33,7 @@ def open_torch(asked: OpenLanguage) -> OpenedLanguage:
     dtype = held_as(checkpoint.dtype, asked.precision, asked.device)
     cache_dtype = DTYPES[cached_as(dtype, asked.cache_dtype)]
     if device.type == "cpu":
-        warn_of_slow_bf16(str(asked.folder), DTYPES[dtype])
+        warn_of_slow_half(str(asked.folder), DTYPES[dtype])
     taken = contextlib.ExitStack()
     try:
         with _errors(str(asked.folder), None if streams is None else streams.vendor):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from builders.cores import idle_cores  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
 from ge_backend.device.machine.threads import SOONEST, TRIAL  # noqa: E402
-from ge_backend.engines.torch import slow_bf16  # noqa: E402
+from ge_backend.engines.torch import slow_half  # noqa: E402
 from ge_backend.engines.torch.cpu_graph import TorchGraph  # noqa: E402
 from ge_backend.errors import GraphFailed, OutOfMemory  # noqa: E402
 from ge_backend.model.config.declared import Declared  # noqa: E402
@@ -86,7 +86,7 @@ def test_low_precision_halves_the_weights(load, precision):
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_bf16_on_a_processor_without_it_is_told(load, monkeypatch, caplog, precision, has_bf16):
     """It is right there, and slow."""
-    monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(slow_half, "_has_bf16", lambda: has_bf16)
     load(lambda x: x + 1, precision=precision)
     assert ("BF16 slowly" in caplog.text) == (precision == "bf16" and not has_bf16)
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 from builders.checkpoints import as_sentence_encoder, write_checkpoint  # noqa: E402
 from fakes.torch_vendor import FakeVendor  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
-from ge_backend.engines.torch import slow_bf16  # noqa: E402
+from ge_backend.engines.torch import slow_half  # noqa: E402
 from ge_backend.engines.torch.encoder import PackedEncoder  # noqa: E402
 from ge_backend.engines.torch.encoder_accelerator import DeviceLayers  # noqa: E402
 from ge_backend.engines.torch.encoder_layers import TorchLayers  # noqa: E402
@@ -324,7 +324,7 @@ def test_a_decoders_head_passes_over_padding_at_the_end_of_a_text(open_encoder, 
 @pytest.mark.parametrize("has_bf16", [True, False])
 def test_bf16_on_a_processor_without_it_is_told(tmp_path, monkeypatch, caplog, dtype, has_bf16):
     """Where torch computes it; the line names the folder."""
-    monkeypatch.setattr(slow_bf16, "_has_bf16", lambda: has_bf16)
+    monkeypatch.setattr(slow_half, "_has_bf16", lambda: has_bf16)
     saved(tmp_path, "bert")
     TorchLayers(PackedEncoder(read_encoder_folder(tmp_path), dtype))
     told = f"{tmp_path}: torch computes BF16 slowly" in caplog.text

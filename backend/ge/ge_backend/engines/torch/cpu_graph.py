@@ -16,7 +16,7 @@ from ge_backend.engines.torch.codec import TorchCodec
 from ge_backend.engines.torch.device_errors import ENGINE_ERRORS
 from ge_backend.engines.torch.program import load_program
 from ge_backend.engines.torch.scratch import peak_bytes
-from ge_backend.engines.torch.slow_bf16 import warn_of_slow_bf16
+from ge_backend.engines.torch.slow_half import warn_of_slow_half
 from ge_backend.tensors import Array, Shape
 
 __all__ = ["TorchGraph"]
@@ -46,7 +46,7 @@ class TorchGraph(Graph):
         self._program = load_program(source.path, declared=source.declared)
         self.signature = self._program.signature
         self._codec = TorchCodec(self._program, source.path, source.precision)
-        warn_of_slow_bf16(source.path, self._codec.low)
+        warn_of_slow_half(source.path, self._codec.low)
         self.bucketed = source.precision != "origin"
         self._narrow_threads = source.threads or 1
         self._threads = ThreadChoice(

@@ -9,7 +9,7 @@ from ge_backend.engines.torch.encoder import Layers, PackedEncoder
 from ge_backend.engines.torch.linear import Linear, linear
 from ge_backend.engines.torch.packed_rows import CurrentRows, PackedRows, packed_attention
 from ge_backend.engines.torch.pretrained import UNUSED
-from ge_backend.engines.torch.slow_bf16 import warn_of_slow_bf16
+from ge_backend.engines.torch.slow_half import warn_of_slow_half
 from ge_backend.tensors import Array
 
 __all__ = ["TorchLayers"]
@@ -24,7 +24,7 @@ class TorchLayers:
         with importing():
             from transformers import AttentionInterface
 
-        warn_of_slow_bf16(encoder.base.name_or_path, encoder.dtype)
+        warn_of_slow_half(encoder.base.name_or_path, encoder.dtype)
         self._encoder, self._rows = encoder, CurrentRows()
         # No mask is registered for ours: none is made then.
         AttentionInterface.register(PACKED, packed_attention)
