@@ -14,7 +14,7 @@ LOWER = Way(engine="openvino", precision="bf16")
 FINER = Way(engine="openvino", precision="origin", buckets=(("buckets.length", "20,64"),))
 
 
-def came(requests_per_s, *, bucketed=False):
+def came(requests_per_s, *, bucketed=False, computed_in="origin"):
     return Measured(
         requests_per_s=requests_per_s,
         p50_s=0.01,
@@ -22,6 +22,7 @@ def came(requests_per_s, *, bucketed=False):
         cpu_s=0.005,
         memory_bytes=300 << 20,
         bucketed=bucketed,
+        computed_in=computed_in,
     )
 
 
@@ -38,9 +39,10 @@ def compared(found, *allowed):
         ({NOW: came(100), OTHER: came(90)}, (), {}),
         ({NOW: came(100), OTHER: "no such operator"}, (), {}),
         ({NOW: "no memory", OTHER: came(1)}, (), {"engine": "openvino"}),
-        ({NOW: came(100), LOWER: came(900)}, (), {}),
+        ({NOW: came(100), LOWER: came(900, computed_in="bf16")}, (), {}),
+        ({NOW: came(100), LOWER: came(900)}, ("bf16",), {}),  # the processor has no BF16
         (
-            {NOW: came(100), LOWER: came(101)},
+            {NOW: came(100), LOWER: came(101, computed_in="bf16")},
             ("bf16",),
             {"engine": "openvino", "precision": "bf16"},
         ),
@@ -59,7 +61,8 @@ def test_what_is_set(found, allowed, set_to):
 
 def test_a_table_to_read():
     """The fastest first; then what was left out and why, what a precision brings, and the lines."""
-    found = {NOW: came(100), OTHER: came(120.04, bucketed=True), LOWER: came(300), FINER: "no room"}
+    found = {NOW: came(100), OTHER: came(120.04, bucketed=True), FINER: "no room"}
+    found[LOWER] = came(300, computed_in="bf16")
     lines = comparison_text(compared(found), None)
     assert lines[0] == "model m: 16 requests"
     cells = [line.split() for line in lines if line.startswith(("on", "op"))]
@@ -92,3 +95,11 @@ def test_all_figures_as_json():
         "why": "no room",
     }
     assert (told["parameters"], told["diff"]) == ({}, None)
+
+
+def test_a_precision_that_is_not_here_is_shown_and_not_recommended():
+    """It was computed in another one, and is the fastest by chance."""
+    found = {NOW: came(100), LOWER: came(300)}
+    lines = comparison_text(compared(found), None)
+    assert any("bf16 (as origin)" in line for line in lines)
+    assert not any("faster in another precision" in line for line in lines)

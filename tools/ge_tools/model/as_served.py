@@ -74,6 +74,7 @@ class Measured:
         cpu_s: of the whole process, for a request.
         memory_bytes: of the whole process at the end.
         bucketed: rows are padded to the sizes of buckets.
+        computed_in: the precision, which is another one than was asked for where that is not here.
     """
 
     requests_per_s: float
@@ -82,6 +83,7 @@ class Measured:
     cpu_s: float
     memory_bytes: int
     bucketed: bool
+    computed_in: str
 
 
 def check_measurable(layout: Layout, name: str) -> None:
@@ -154,7 +156,8 @@ def _served(config: ModelConfig, load: Load, store: Store) -> Measured:
         most_rows = max(1, config.max_batch_size)
         loop = _ClosedLoop(tensors=tensors, most_rows=most_rows, at_once=load.at_once)
         loop.run(pipelines, load.seconds)
-        return loop.measured(bucketed=session.bucketed or session.static_shapes)
+        bucketed = session.bucketed or session.static_shapes
+        return loop.measured(bucketed=bucketed, computed_in=session.precision)
 
 
 def _check_as_asked(
@@ -231,7 +234,7 @@ class _ClosedLoop:
                 each.result()
         self._cpu_s = time.process_time() - before
 
-    def measured(self, *, bucketed: bool) -> Measured:
+    def measured(self, *, bucketed: bool, computed_in: str) -> Measured:
         """Return the figures."""
         if not self._latencies:
             raise Unsupported("no request was answered within the time; give more --seconds")
@@ -244,6 +247,7 @@ class _ClosedLoop:
             cpu_s=self._cpu_s / len(self._latencies),
             memory_bytes=pages * resource.getpagesize(),
             bucketed=bucketed,
+            computed_in=computed_in,
         )
 
     def _serve(self, pipeline: Pipeline) -> None:

@@ -43,10 +43,15 @@ class Comparison:
         return dict(sorted(served.items(), key=lambda item: -item[1].requests_per_s))
 
     @property
+    def real(self) -> list[Way]:
+        """The ways whose precision this machine has, the fastest first."""
+        return [way for way, it in self.measured.items() if it.computed_in == way.precision]
+
+    @property
     def best(self) -> Way | None:
         """The fastest way in an allowed precision; today's unless another is clearly faster."""
         measured = self.measured
-        best = next((way for way in measured if way.precision in self.allowed), None)
+        best = next((way for way in self.real if way.precision in self.allowed), None)
         now = measured.get(self.now)
         if best is None or now is None or self.now.precision not in self.allowed:
             return best
@@ -102,7 +107,7 @@ def comparison_json(comparison: Comparison, diff: str | None) -> str:
 
 def _lower(comparison: Comparison) -> list[str]:
     """Return what a precision that was not allowed would bring, where it is the fastest."""
-    fastest = next(iter(comparison.measured), None)
+    fastest = next(iter(comparison.real), None)
     if fastest is None or fastest.precision in comparison.allowed:
         return []
     told = (
@@ -121,7 +126,7 @@ def _row(way: Way, it: Measured, comparison: Comparison) -> tuple[str, ...]:
     mark = " (now)" if way == comparison.now else ""
     return (
         (way.engine or "the device") + mark,
-        way.precision,
+        way.precision + (f" (as {it.computed_in})" if it.computed_in != way.precision else ""),
         sizes,
         f"{it.requests_per_s:.1f}",
         f"{it.p50_s * 1e3:.1f}",

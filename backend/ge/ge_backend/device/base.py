@@ -202,6 +202,8 @@ class Graph(Protocol):
         packed: it leaves the padding of its rows out, as their mask says: a run costs the elements
             that are not masked, however unequal its rows are.
         engine: what runs it, by its name in the engine table; "" where no table chose it.
+        precision: what it is computed in, where that is another one than was asked for, as the
+            processor or the file has none such; else "".
     """
 
     signature: Signature
@@ -210,6 +212,7 @@ class Graph(Protocol):
     bucketed: bool = False
     packed: bool = False
     engine: str = ""
+    precision: str = ""
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """Compile or capture for these inputs' shapes; the values are valid but arbitrary.

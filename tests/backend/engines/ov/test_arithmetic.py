@@ -19,6 +19,7 @@ from ge_backend.errors import Unsupported  # noqa: E402
 from ge_backend.serving.assumptions.precision import cosine  # noqa: E402
 
 KINDS = {True: "bf16", False: "f32"}
+PRECISIONS = {True: "bf16", False: "origin"}
 
 
 @pytest.fixture
@@ -57,6 +58,9 @@ def test_a_processor_that_lacks_a_precision_computes_in_the_next(monkeypatch, ca
     assert ("no BF16" in caplog.text) == (not bf16)
     for precision in ("origin", "fp32"):
         assert arithmetic_of(precision, "m") == Arithmetic()
+    assert arithmetic_of("int8", "m").instead_of("int8") == ("" if int8 else PRECISIONS[bf16])
+    assert arithmetic_of("bf16", "m").instead_of("bf16") == ("" if bf16 else "origin")
+    assert Arithmetic().instead_of("fp32") == ""
     assert arithmetic_of(PLAIN, "m").options["DYNAMIC_QUANTIZATION_GROUP_SIZE"] == "0"
 
 

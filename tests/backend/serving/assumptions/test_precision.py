@@ -27,10 +27,15 @@ pytest.importorskip("onnx")
 pytest.importorskip("openvino")
 
 from builders.products import encoder
-from ge_backend.engines.ov.arithmetic import has_int8
+from ge_backend.engines.ov import arithmetic
 
 COUNT = itertools.count()
-needs_int8 = pytest.mark.skipif(not has_int8(), reason="nothing is compressed here")
+
+
+@pytest.fixture(autouse=True)
+def products(monkeypatch):
+    """A processor that multiplies numbers of eight bits, or is taken for one."""
+    monkeypatch.setattr(arithmetic, "has_int8", lambda: True)
 
 
 @pytest.fixture
@@ -68,7 +73,6 @@ def judge(tmp_path):
     return judge
 
 
-@needs_int8
 def test_near_answers_are_served(judge):
     """The verdict says how near they were, of the same graph in the file's own precision."""
     verdict, lower, asked = judge(encoder())
@@ -77,7 +81,6 @@ def test_near_answers_are_served(judge):
     assert asked == [("openvino", "origin")]
 
 
-@needs_int8
 def test_answers_that_are_too_far_are_served_in_the_next_precision(judge):
     """The verdict says so, with the figure, and how to have it all the same."""
     verdict, lower, _ = judge(encoder(spoilt=True))
@@ -87,7 +90,6 @@ def test_answers_that_are_too_far_are_served_in_the_next_precision(judge):
     assert "served in 'bf16'; the parameter 'assume: precision' keeps it" in verdict.line()
 
 
-@needs_int8
 def test_who_takes_it_as_given_is_not_asked(judge):
     """The model stays in the precision that it was given."""
     verdict, lower, asked = judge(encoder(spoilt=True), assume="precision")
@@ -98,6 +100,12 @@ def test_who_takes_it_as_given_is_not_asked(judge):
 def test_other_precisions_have_no_such_test(judge, precision):
     """What they make of numbers is the same for every model."""
     assert judge(encoder(), precision) == (None, None, [])
+
+
+def test_what_is_not_computed_in_eight_bits_is_not_compared(judge, monkeypatch):
+    """As on a processor without their products: it would be compared with itself."""
+    monkeypatch.setattr(arithmetic, "has_int8", lambda: False)
+    assert judge(encoder()) == (None, None, [])
 
 
 def test_what_cannot_be_opened_in_full_is_not_tested(judge):

@@ -55,6 +55,11 @@ class Arithmetic:
             return PLAINLY if self.plain else COMPILED_WITH
         return NOTHING if has_int8() else WIDE
 
+    def instead_of(self, asked: str) -> str:
+        """Return the precision that this is in place of one that was asked for; "": it is that."""
+        own = "int8" if self.compressed else "bf16" if self.kind == "bf16" else "origin"
+        return own if asked in ("bf16", "int8") and own != asked else ""
+
     def applied(self, model: Any, path: str) -> Arithmetic:
         """Round a model's weights, in place, as far as is asked for; return what holds then.
 

@@ -87,6 +87,7 @@ class OpenVinoEncoder(EncoderGraph):
         super().__init__(
             source, cores, engine=self._layered, freeing=signal_stack_kept, dtypes=DTYPES
         )
+        self.precision = self._layers.arithmetic.instead_of(source.precision)
         self._reduced = self._layers.reduce()
         self._layers.compile_bodies()
 
@@ -114,7 +115,10 @@ class OpenVinoLayers:
 
     Args:
         encoder: its modules are freed where products get weights of eight bits.
-        arithmetic: what they are computed in; None is what the weights are in.
+        arithmetic: what they are to be computed in; None is what the weights are in.
+
+    Attributes:
+        arithmetic: what they are computed in.
 
     Raises:
         Unsupported: OpenVINO has no such operation, or does not compute in the precision.
@@ -132,8 +136,8 @@ class OpenVinoLayers:
         self._encoder = encoder
         with _refusing(), signal_stack_kept():
             self._model = _converted(encoder, how.kind)
-            self._arithmetic = how.applied(self._model, type(encoder.base).__name__)
-        if self._arithmetic.compressed:
+            self.arithmetic = how.applied(self._model, type(encoder.base).__name__)
+        if self.arithmetic.compressed:
             encoder.tolerance = COMPRESSED
             encoder.base = None  # the graph keeps those of its weights that are left
         self._reduced = False
@@ -146,13 +150,13 @@ class OpenVinoLayers:
         def compile_any(model: Any) -> Any:
             return compile_for_cpu(
                 model,
-                precision=self._arithmetic.kind,
+                precision=self.arithmetic.kind,
                 threads=threads * at_once,
                 streams=at_once,
-                **self._arithmetic.options,
+                **self.arithmetic.options,
             )
 
-        kind = self._arithmetic.kind
+        kind = self.arithmetic.kind
         step, sizes = STEPS[kind], SIZES if kind == "f32" else (*SIZES, *LARGER_SIZES)
 
         def sized() -> Layers:

@@ -91,6 +91,7 @@ class OpenVinoGraph(Graph):
         self._arithmetic = arithmetic_of(source.precision, source.path).applied(
             self._model, source.path
         )
+        self.precision = self._arithmetic.instead_of(source.precision)
         self._passed = passed_inputs(self._model)
         self._ranges = index_ranges(self._model)
         states = [variable.info.variable_id for variable in self._model.get_variables()]

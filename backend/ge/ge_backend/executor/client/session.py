@@ -123,6 +123,11 @@ class Session:
         return self._graph().engine
 
     @property
+    def precision(self) -> str:
+        """What the graph is computed in here, which may be another one than `source` asks for."""
+        return self._graph().precision or self.source.precision
+
+    @property
     def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
         """The only sets of input shapes that run; empty where the file leaves them open."""
         return self._graph().fixed_shapes

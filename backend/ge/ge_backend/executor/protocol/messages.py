@@ -84,7 +84,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 22
+VERSION = 23
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +151,7 @@ class Loaded:
     bucketed: bool
     packed: bool
     engine: str
+    precision: str
     fixed_shapes: tuple[dict[str, Shape], ...]
 
 

@@ -452,6 +452,7 @@ class StubHandler:
             bucketed=graph.bucketed,
             packed=graph.packed,
             engine=graph.engine,
+            precision=graph.precision,
             fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
 

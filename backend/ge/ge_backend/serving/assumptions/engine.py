@@ -146,7 +146,7 @@ def compared(config: ModelConfig, session: Session, judged: Served, lengths: Len
         lengths=lengths,
         outputs=tuple(one for one in known.signature.outputs if one.name in names),
         counted=_counted(config, lengths),
-        tolerance=_tolerance(config, session),
+        tolerance=_tolerance(session),
         samples=samples_of(config, trial, lengths),
     )
 
@@ -163,10 +163,10 @@ def _counted(config: ModelConfig, lengths: Lengths) -> dict[str, tuple[str, str]
     return found
 
 
-def _tolerance(config: ModelConfig, session: Session) -> float:
-    if config.precision == "int8" or quantises(Path(session.source.path)):
+def _tolerance(session: Session) -> float:
+    if session.precision == "int8" or quantises(Path(session.source.path)):
         return STEPS
-    return CLOSE if config.precision == "origin" else ROUGH
+    return CLOSE if session.precision == "origin" else ROUGH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

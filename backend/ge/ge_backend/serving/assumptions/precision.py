@@ -62,7 +62,7 @@ def with_precision_verdict(
         judged: what was found out before.
         reference: opens the graph in another precision; closed here.
     """
-    if config.precision not in NEXT or session.engine != "openvino":
+    if session.precision not in NEXT or session.engine != "openvino":
         return judged
 
     def test(lengths: Lengths) -> Verdict:
