@@ -27,6 +27,7 @@ from rich.console import Console
 
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
+from ge_backend.engines.ov.arithmetic import has_int8
 from ge_backend.engines.preprocess.text import open_tokenizer
 from ge_backend.tensors import Array
 from ge_text.models.base import LanguageModel
@@ -94,9 +95,10 @@ def main() -> None:
     folder = given.folder or prepare(CACHE, Console(stderr=True))
     text = TEXT.read_text(encoding="utf-8")
     ids = open_tokenizer(folder / "tokenizer.json").encode(text)[: given.windows * WINDOW]
-    nbytes = {held: _in_its_own_process(folder, held) for held in HELD}
+    here = [held for held in HELD if held.precision != "int8" or has_int8()]
+    nbytes = {held: _in_its_own_process(folder, held) for held in here}
     with contextlib.ExitStack() as closing:
-        models = {held: opened(folder, held, given.threads) for held in HELD}
+        models = {held: opened(folder, held, given.threads) for held in here}
         for model in models.values():
             closing.callback(model.close)
         seconds = fastest(models, given.rounds)

@@ -68,12 +68,14 @@ class Result:
         ms: of 8 rows on one thread, by their tokens.
         megabytes: that loading and running took of the process, its shared pages in part.
         texts: FP32 embeddings of the task's texts, in its order; `queries` of its headings.
+        computed_in: the precision, which is another one where the processor lacks it.
     """
 
     ms: Mapping[int, float]
     megabytes: float
     texts: Array
     queries: Array
+    computed_in: str
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -168,8 +170,11 @@ def described(way: Way, result: Result, full: Result) -> dict[str, object]:
     """Return a row of the table, by its titles."""
     task = found(result.queries, result.texts)
     cosines = _cosines(full.texts, result.texts)
+    precision = way.precision
+    if result.computed_in != precision:
+        precision += f" (as {result.computed_in})"
     cells = (
-        *(way.encoder, way.engine, way.precision, f"{result.megabytes:.0f}"),
+        *(way.encoder, way.engine, precision, f"{result.megabytes:.0f}"),
         *(f"{task.first:.3f}", f"{task.reciprocal:.4f}"),
         *(f"{cosines.mean():.5f}", f"{cosines.min():.4f}"),
     )
@@ -202,6 +207,7 @@ def measured(way: Way, most: int | None = None) -> Result:
             megabytes=_megabytes() - before,
             texts=_embedded(graph, way.output, texts),
             queries=_embedded(graph, way.output, queries),
+            computed_in=graph.precision or way.precision,
         )
     finally:
         graph.close()

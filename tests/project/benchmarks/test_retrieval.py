@@ -30,14 +30,16 @@ def test_places_are_counted_from_the_nearest_on():
 
 
 def test_a_row_says_how_far_its_embeddings_are_from_those_in_full():
-    """The mean of all texts, and the one that is furthest."""
+    """The mean of all texts, and the one that is furthest; and what it was computed in."""
     full, other = (
-        Result(ms={24: 1.0, 128: 2.0}, megabytes=3.2, texts=texts, queries=np.eye(2))
-        for texts in (np.eye(2), np.array([[1, 0], [3, 4]]))
+        Result(
+            ms={24: 1.0, 128: 2.0}, megabytes=3.2, texts=texts, queries=np.eye(2), computed_in=how
+        )
+        for texts, how in ((np.eye(2), "int8"), (np.array([[1, 0], [3, 4]]), "origin"))
     )
     way = Way(encoder="e", path=Path("m.onnx"), output="y", engine="openvino", precision="int8")
     row = described(way, other, full)
-    cells = ("e", "openvino", "int8", "3", "1.000", "1.0000", "0.90000", "0.8000")
+    cells = ("e", "openvino", "int8 (as origin)", "3", "1.000", "1.0000", "0.90000", "0.8000")
     assert tuple(row[title] for title in TITLES) == cells
     assert row["ms"] == [1.0, 2.0]
 

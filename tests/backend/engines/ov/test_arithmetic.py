@@ -71,6 +71,10 @@ def test_instructions_are_read_from_the_system(monkeypatch, tmp_path):
         told.write_text(f"model name : x\nflags\t\t: {flags}\n")
         monkeypatch.setattr(arithmetic, "TOLD", told)
         assert has_int8() == expected
+        assert bool(Arithmetic().options) == (not expected)
+    told.write_text("processor : 0\nFeatures : asimd\n")  # an Arm, whose sums do not saturate
+    assert not has_int8()
+    assert not Arithmetic().options
     monkeypatch.setattr(arithmetic, "TOLD", tmp_path / "none")
     assert not has_int8()
 

@@ -53,7 +53,7 @@ class Arithmetic:
         """What else it is compiled with."""
         if self.plain or self.compressed:
             return PLAINLY if self.plain else COMPILED_WITH
-        return NOTHING if has_int8() else WIDE
+        return WIDE if _saturates() else NOTHING
 
     def instead_of(self, asked: str) -> str:
         """Return the precision that this is in place of one that was asked for; "": it is that."""
@@ -113,9 +113,19 @@ def has_int8() -> bool:
 
     Without that OpenVINO makes weights wide for each product, which is slower than FP32.
     """
+    return bool(PRODUCTS_OF_8_BITS & _instructions())
+
+
+def _saturates() -> bool:
+    """Whether sums of such products end at 16 bits, as on an x86 without them."""
+    return bool(_instructions()) and not has_int8()
+
+
+def _instructions() -> frozenset[str]:
+    """Return what the system says of an x86; nothing of another processor."""
     try:
         lines = TOLD.read_text(encoding="utf-8").splitlines()
     except OSError:
-        return False
+        return frozenset()
     flags = next((line for line in lines if line.startswith("flags")), "")
-    return bool(PRODUCTS_OF_8_BITS & set(flags.split()))
+    return frozenset(flags.split())
