@@ -39,7 +39,7 @@ def graph(value):
 @pytest.fixture
 def engines(monkeypatch):
     put(monkeypatch, "fake_engine", lambda source, given: (source, given))
-    return Engines("abacus", "beads", [ENGINE])
+    return Engines("abacus", [ENGINE])
 
 
 @pytest.fixture
@@ -50,24 +50,24 @@ def source(tmp_path):
 
 def test_the_end_of_the_name_chooses_the_engine(engines, source):
     """Its constructor gets the source and what the device gives."""
-    assert engines.load(source) == (source, "beads")
+    assert engines.load(source, "beads") == (source, "beads")
 
 
 def test_a_graph_is_told_its_engine(two, source):
     """By the name in the table, of the one that did not refuse it."""
-    assert two.load(source).engine == "other"
+    assert two.load(source, "beads").engine == "other"
 
 
 def test_engines_of_other_kinds_of_devices_are_not_asked(engines, source):
     """A device has the rows of its own kind only."""
     with pytest.raises(ModelError, match="the pebble device runs"):
-        Engines("pebble", "beads", [ENGINE]).load(source)
+        Engines("pebble", [ENGINE]).load(source, "beads")
 
 
 def test_another_suffix_is_refused(engines, tmp_path):
     """The error lists what the device runs."""
     with pytest.raises(ModelError, match=r"the abacus device runs \.bead, \.wood"):
-        engines.load(GraphSource(path=str(tmp_path / "model.stone"), stamp=""))
+        engines.load(GraphSource(path=str(tmp_path / "model.stone"), stamp=""), "beads")
 
 
 def test_a_missing_file_or_a_folder_is_refused(engines, tmp_path):
@@ -75,38 +75,38 @@ def test_a_missing_file_or_a_folder_is_refused(engines, tmp_path):
     (tmp_path / "folder.bead").mkdir()
     for name in ("gone.bead", "folder.bead"):
         with pytest.raises(ModelError, match="no such file"):
-            engines.load(GraphSource(path=str(tmp_path / name), stamp=""))
+            engines.load(GraphSource(path=str(tmp_path / name), stamp=""), "beads")
 
 
 def test_the_whole_name_may_choose_the_engine(monkeypatch, tmp_path):
     """JSON files are of many kinds; a file's own part of the name comes before the known end."""
     put(monkeypatch, "fake_engine", lambda source, given: "fake")
-    engines = Engines("abacus", None, [replace(ENGINE, ends=("frame.json",))])
+    engines = Engines("abacus", [replace(ENGINE, ends=("frame.json",))])
     for name in ("frame.json", "large_frame.json"):
         (tmp_path / name).touch()
-        assert engines.load(GraphSource.of(tmp_path / name)) == "fake"
+        assert engines.load(GraphSource.of(tmp_path / name), "beads") == "fake"
     with pytest.raises(ModelError, match=r"runs frame\.json"):
-        engines.load(GraphSource(path=str(tmp_path / "other.json"), stamp=""))
+        engines.load(GraphSource(path=str(tmp_path / "other.json"), stamp=""), "beads")
 
 
 def test_an_option_of_another_engine_is_refused(monkeypatch, source, tmp_path):
     """Whoever wrote it expects it to do something; options of no engine here are not judged."""
     put(monkeypatch, "fake_engine", lambda source, given: source.options)
     painted = replace(ENGINE, options="paint.", ends=(".wood",))
-    engines = Engines("abacus", None, [replace(ENGINE, ends=(".bead",)), painted])
+    engines = Engines("abacus", [replace(ENGINE, ends=(".bead",)), painted])
     options = (("ge.x", "1"), ("paint.colour", "red"))
     with pytest.raises(ConfigError, match=r"'paint\.colour' has no meaning for model\.bead"):
-        engines.load(replace(source, options=options))
+        engines.load(replace(source, options=options), "beads")
     (tmp_path / "model.wood").touch()
     wooden = GraphSource.of(tmp_path / "model.wood", options=options)
-    assert engines.load(wooden) == options
+    assert engines.load(wooden, "beads") == options
 
 
 def test_a_missing_library_names_the_extra(engines, source, monkeypatch):
     """The error says what to install."""
     monkeypatch.setitem(sys.modules, "fake_engine", None)
     with pytest.raises(DeviceUnavailable, match=r"needs fake_engine .*triton-ge-backend\[fake\]"):
-        engines.load(source)
+        engines.load(source, "beads")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_of_several_engines_the_first_that_is_here_and_able_runs(
     rows = [replace(row, opener=f"{row.name}_graph:FakeGraph") for row in (ENGINE, OTHER)]
     for row in rows:
         put(monkeypatch, f"{row.name}_graph", lambda source, given, name=row.name: name)
-    assert Engines("abacus", None, rows).load(replace(source, **given)) == chosen
+    assert Engines("abacus", rows).load(replace(source, **given), None) == chosen
 
 
 def refuses(source, given):
@@ -140,13 +140,13 @@ def two(monkeypatch):
     """Two engines that are installed, of which the first one refuses the file."""
     put(monkeypatch, "fake_engine", refuses)
     put(monkeypatch, "other_engine", lambda source, given: "other")
-    return Engines("abacus", None, [ENGINE, replace(OTHER, opener="other_engine:FakeGraph")])
+    return Engines("abacus", [ENGINE, replace(OTHER, opener="other_engine:FakeGraph")])
 
 
 def test_an_engine_that_refuses_this_very_file_leaves_it_to_the_next(two, source, caplog):
     """What it says is in the log."""
     caplog.set_level("INFO")
-    assert two.load(source) == "other"
+    assert two.load(source, "beads") == "other"
     assert "engine fake is left out: such a bead has no hole" in caplog.text
 
 
@@ -161,7 +161,7 @@ def test_what_a_refused_file_was_read_into_is_freed_before_the_next(two, source,
 
     put(monkeypatch, "fake_engine", refuses_what_it_has_read)
     put(monkeypatch, "other_engine", lambda source, given: f"{read[0]()}")
-    assert two.load(source) == "None"
+    assert two.load(source, "beads") == "None"
 
 
 def test_an_engine_that_cannot_be_imported_leaves_the_file_to_the_next(
@@ -172,16 +172,16 @@ def test_an_engine_that_cannot_be_imported_leaves_the_file_to_the_next(
     monkeypatch.delitem(sys.modules, "fake_engine")
     monkeypatch.syspath_prepend(tmp_path)
     caplog.set_level("INFO")
-    assert two.load(source) == "other"
+    assert two.load(source, "beads") == "other"
     assert "engine fake is left out: model.bead needs fake_engine (libbeads.so" in caplog.text
     with pytest.raises(DeviceUnavailable, match=r"libbeads\.so is missing"):
-        two.load(replace(source, engine="fake"))
+        two.load(replace(source, engine="fake"), "beads")
 
 
 def test_an_engine_that_is_named_is_not_replaced(two, source):
     """Whoever names one wants to know why it does not run."""
     with pytest.raises(Unsupported, match="such a bead has no hole"):
-        two.load(replace(source, engine="fake"))
+        two.load(replace(source, engine="fake"), "beads")
 
 
 def test_where_all_engines_refuse_the_first_one_is_told(two, source, monkeypatch):
@@ -192,13 +192,13 @@ def test_where_all_engines_refuse_the_first_one_is_told(two, source, monkeypatch
 
     put(monkeypatch, "other_engine", refuses_too)
     with pytest.raises(Unsupported, match="such a bead has no hole"):
-        two.load(source)
+        two.load(source, "beads")
 
 
 def test_an_engine_that_is_named_has_to_run_the_file(engines, source):
     """The error says which do."""
     with pytest.raises(ConfigError, match=r"'engine' is 'torch'; model\.bead is run by fake"):
-        engines.load(replace(source, engine="torch"))
+        engines.load(replace(source, engine="torch"), "beads")
 
 
 def test_where_none_is_installed_the_one_that_takes_least_is_asked_for():

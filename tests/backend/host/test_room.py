@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ge_backend.errors import OutOfMemory
-from ge_backend.host.room import Room, check_room_to_wait
+from ge_backend.host.room import FRESH_NS, Room, check_room_to_wait
 
 
 @pytest.mark.parametrize(
@@ -29,15 +29,19 @@ def test_an_answer_without_room_is_refused(shared, mib, left, free, fits):
             Room().check(arrays)
 
 
-def test_answers_of_one_moment_share_what_is_left(shared):
+def test_answers_of_one_moment_share_what_is_left(shared, monkeypatch):
     """The system is asked again where that does not do, and once a moment is over."""
-    room = Room()
-    shared(left=22 << 20, free=0)
+    room, now_ns = Room(), [10**9]
+    monkeypatch.setattr("ge_backend.host.room.time.monotonic_ns", lambda: now_ns[0])
+    shared(left=32 << 20, free=0)
     room.check([np.zeros(9 << 20, np.uint8)])
     shared(left=0, free=0)
     room.check([np.zeros(9 << 20, np.uint8)])
+    now_ns[0] += FRESH_NS
     with pytest.raises(OutOfMemory, match="takes 9 MiB"):
         room.check([np.zeros(9 << 20, np.uint8)])
+    shared(left=11 << 20, free=0)
+    room.check([np.zeros(9 << 20, np.uint8)])
 
 
 def test_memory_without_a_limit_has_room(shared):

@@ -30,18 +30,16 @@ class Engines(Generic[_Given]):
 
     Args:
         kind: of the device.
-        given: what the device gives to every engine's constructor beside the source.
         table: all engines.
     """
 
-    def __init__(self, kind: str, given: _Given, table: Sequence[EngineRow] = ENGINES) -> None:
+    def __init__(self, kind: str, table: Sequence[EngineRow] = ENGINES) -> None:
         self._kind = kind
-        self._given = given
         self._engines = [row for row in table if kind in row.kinds]
         self._loading = {row.libraries[0]: threading.Lock() for row in self._engines}
 
-    def load(self, source: GraphSource) -> Graph:
-        """Return the graph that the file's engine makes of a source.
+    def load(self, source: GraphSource, given: _Given) -> Graph:
+        """Return the graph that the file's engine makes of a source and what the device gives it.
 
         Of several engines the one that the source names, else the first that is installed, can be
         imported, can compute in its precision, and does not refuse this very file.
@@ -59,14 +57,14 @@ class Engines(Generic[_Given]):
         refused: list[DeviceUnavailable | Unsupported] = []
         for engine in engines:
             try:
-                return self._opened(engine, source)
+                return self._opened(engine, source, given)
             except (DeviceUnavailable, Unsupported) as error:
                 refused.append(drop_frames(error))  # what it has read of the file is freed first
                 if engine is not engines[-1]:
                     log.info("engine %s is left out: %s", engine.name, error)
         raise refused[0]
 
-    def _opened(self, engine: EngineRow, source: GraphSource) -> Graph:
+    def _opened(self, engine: EngineRow, source: GraphSource, given: _Given) -> Graph:
         self._check_options(source, engine)
         library = engine.libraries[0]
         try:
@@ -80,7 +78,7 @@ class Engines(Generic[_Given]):
                 f"pip install 'triton-ge-backend[{engine.extra}]'"
             ) from error
         with self._loading[library]:
-            graph = opener(source, self._given)
+            graph = opener(source, given)
         graph.engine = engine.name
         return graph
 

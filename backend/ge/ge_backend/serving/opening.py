@@ -170,6 +170,7 @@ def _policy(model: ShapedModel, fleet: Fleet) -> Policy:
     return Policy(
         axes=model.layout.axes,
         lanes=max(1, lanes // config.instances),
+        in_turn=session.runs_here,
         packed=session.packed,
         max_elements=config.max_elements,
         refuse_overflow=config.overflow == "error" or session.static_shapes,

@@ -9,7 +9,6 @@ from builders.null_models import comes_true
 from ge_backend.device.machine import threads
 from ge_backend.device.machine.threads import (
     LATEST,
-    OTHERS_IDLE_S,
     SOONEST,
     TRIAL,
     Cores,
@@ -35,12 +34,7 @@ class Bench:
     def __init__(self, clock, *, narrow=0.010, wide=0.005, count=2, open_wide=lambda: WIDE):
         self.clock = clock
         self.seconds = {NARROW: narrow, WIDE: wide}
-        self.cores = Cores(count, lambda: clock.now)
-        self.choice = ThreadChoice(self.cores, 0, NARROW, open_wide)
-        self.wait()
-
-    def wait(self, seconds=2 * OTHERS_IDLE_S):
-        self.clock.now += seconds
+        self.choice = ThreadChoice(Cores(count), 0, NARROW, open_wide)
 
     def run(self, elements=24, *, exclusive=True):
         with self.choice.session(elements, exclusive=exclusive) as session:
@@ -62,31 +56,28 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-def test_runs_are_narrow_until_they_have_been_alone_for_a_while(clock):
-    """The first one is, and each for a while after a run that had company."""
-    bench = Bench(clock).opened()
-    assert WIDE in bench.runs(8)
-    bench.run(exclusive=False)
-    while bench.cores._last_shared + OTHERS_IDLE_S > clock.now:
-        assert bench.run() == NARROW
+def test_only_runs_that_are_alone_are_wide(clock):
+    """The first one is not, as the wide session is opened behind it."""
+    bench = Bench(clock)
+    assert bench.run(exclusive=False) == NARROW
+    assert bench.choice._wide is None
+    bench.opened()
+    assert bench.run() == WIDE
+    assert bench.run(exclusive=False) == NARROW
     assert bench.run() == WIDE
 
 
-def test_the_company_of_one_graph_is_that_of_all_on_the_device(clock):
-    """Cores are shared by graphs, so that what runs beside one makes the others narrow."""
-    bench = Bench(clock).opened()
-    bench.runs(8)
-    other = ThreadChoice(bench.cores, 1, NARROW, lambda: WIDE)
-    with other.session(1, exclusive=False):
+def test_a_share_of_all_cores_leaves_no_choice():
+    """Nor does a number of threads that was said."""
+    for cores, said in ((Cores(4, 4), 0), (Cores(4, 2), 2)):
+        choice = ThreadChoice(cores, said, NARROW, lambda: WIDE)
+        with choice.session(1, exclusive=True) as session:
+            assert session == NARROW
+        assert choice._opened.value is None
+    choice = ThreadChoice(Cores(4, 2), 0, NARROW, lambda: WIDE)
+    with choice.session(1, exclusive=True):
         pass
-    assert bench.run() == NARROW
-
-
-def test_runs_that_come_in_turn_have_no_company(clock):
-    """Each is as if it had been alone for a while, whatever waits behind it."""
-    cores = Cores(4, lambda: clock.now, in_turn=True)
-    assert cores.others_idle(exclusive=False)
-    assert cores.others_idle(exclusive=True)
+    assert comes_true(lambda: choice._wide == WIDE)
 
 
 ONE_TRIAL = SOONEST + TRIAL

@@ -7,6 +7,7 @@ import pytest
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.machine.openmp import SPINS
+from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.kinds import cpu
 from ge_backend.engines.kinds.cpu import CpuDevice
 from ge_backend.errors import DeviceUnavailable, ModelError
@@ -60,21 +61,23 @@ def test_threads_of_torch_spin_briefly_while_they_wait(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("lanes", "asked", "threads"), [(1, 0, 7), (2, 0, 3), (7, 0, 0), (0, 0, 0), (1, 2, 2)]
+    ("lanes", "asked", "share"), [(1, 0, 7), (2, 0, 3), (7, 0, 1), (0, 0, 1), (9, 0, 1), (1, 2, 7)]
 )
 def test_with_fewer_lanes_than_cores_a_run_has_its_share(
-    monkeypatch, tmp_path, lanes, asked, threads
+    monkeypatch, tmp_path, lanes, asked, share
 ):
     """Unless the model says how many threads; 0 leaves it to the engine, which may have a choice."""
-    assert threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES + 1, lanes, asked) == threads
+    given = threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES + 1, lanes, asked)
+    assert given == (asked, Cores(7, share))
 
 
-@pytest.mark.parametrize(("lanes", "asked", "threads"), [(1, 0, 0), (2, 0, 3), (1, 2, 2)])
-def test_one_lane_leaves_a_model_of_few_weights_the_choice(
-    monkeypatch, tmp_path, lanes, asked, threads
+@pytest.mark.parametrize(("lanes", "asked"), [(1, 0), (2, 0), (7, 0), (1, 2)])
+def test_a_model_of_few_weights_has_the_choice_between_one_thread_and_all(
+    monkeypatch, tmp_path, lanes, asked
 ):
     """Its runs may be shorter on one thread, and a second session costs little."""
-    assert threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES, lanes, asked) == threads
+    given = threads_of(monkeypatch, tmp_path, cpu.FEW_BYTES, lanes, asked)
+    assert given == (asked, Cores(7))
 
 
 @pytest.mark.parametrize("lanes", [0, 1])
@@ -85,12 +88,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path, lanes):
 
 
 def threads_of(monkeypatch, folder, nbytes, lanes, asked):
-    """Return how many threads the engine is given for a model of so many bytes, on seven cores."""
+    """Return the threads and cores that an engine is given for so many bytes, on seven cores."""
     monkeypatch.setattr(cpu, "usable_cores", lambda: 7)
     loaded = []
-    monkeypatch.setattr(cpu.Engines, "load", lambda _, source: loaded.append(source))
+    monkeypatch.setattr(cpu.Engines, "load", lambda _, *given: loaded.append(given))
     file = folder / "m.pt"
     with file.open("wb") as opened:
         opened.truncate(nbytes)
     CpuDevice(lanes=lanes).load(GraphSource(path=str(file), stamp="", threads=asked))
-    return loaded[0].threads
+    ((source, cores),) = loaded
+    return source.threads, cores

@@ -8,9 +8,9 @@ pytest.importorskip("onnxruntime")
 
 from onnx import TensorProto, helper  # noqa: E402
 
-from builders.cores import idle_cores  # noqa: E402
 from builders.null_models import comes_true  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.machine.threads import Cores  # noqa: E402
 from ge_backend.engines.ort import graph as onnx_graph  # noqa: E402
 from ge_backend.engines.ort.graph import OnnxGraph  # noqa: E402
 from ge_backend.engines.ort.session import open_session  # noqa: E402
@@ -40,7 +40,7 @@ def load(tmp_path):
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         model.ir_version = 8
         path.write_bytes(model.SerializeToString())
-        return OnnxGraph(GraphSource.of(path, **source), idle_cores(cores))
+        return OnnxGraph(GraphSource.of(path, **source), Cores(cores))
 
     return load
 

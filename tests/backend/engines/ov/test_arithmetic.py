@@ -8,10 +8,10 @@ import pytest
 openvino = pytest.importorskip("openvino")
 pytest.importorskip("onnx")
 
-from builders.cores import idle_cores  # noqa: E402
 from builders.engine_faults import quantised  # noqa: E402
 from builders.products import encoder, ids  # noqa: E402
 from ge_backend.device.base import PLAIN, GraphSource  # noqa: E402
+from ge_backend.device.machine.threads import Cores  # noqa: E402
 from ge_backend.engines.ov import arithmetic  # noqa: E402
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of, has_int8  # noqa: E402
 from ge_backend.engines.ov.graph import OpenVinoGraph  # noqa: E402
@@ -37,7 +37,7 @@ def load(tmp_path):
         path = tmp_path / "model.onnx"
         path.write_bytes(content)
         source = GraphSource.of(path, precision=precision, threads=1)
-        graphs.append(OpenVinoGraph(source, idle_cores(1)))
+        graphs.append(OpenVinoGraph(source, Cores(1)))
         return graphs[-1]
 
     yield load

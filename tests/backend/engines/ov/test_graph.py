@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from builders.cores import idle_cores  # noqa: E402
 from builders.null_models import comes_true  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
+from ge_backend.device.machine.threads import Cores  # noqa: E402
 from ge_backend.engines.ov import arithmetic  # noqa: E402
 from ge_backend.engines.ov import graph as ov_graph  # noqa: E402
 from ge_backend.engines.ov.graph import OpenVinoGraph  # noqa: E402
@@ -46,7 +46,7 @@ def load(tmp_path):
 
     def load(path=None, *, cores=2, **source):
         path = path or write(tmp_path / "m.onnx")
-        graphs.append(OpenVinoGraph(GraphSource.of(path, **source), idle_cores(cores)))
+        graphs.append(OpenVinoGraph(GraphSource.of(path, **source), Cores(cores)))
         return graphs[-1]
 
     yield load

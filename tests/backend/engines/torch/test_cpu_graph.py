@@ -10,9 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from builders.cores import idle_cores  # noqa: E402
 from ge_backend.device.base import GraphSource  # noqa: E402
-from ge_backend.device.machine.threads import SOONEST, TRIAL  # noqa: E402
+from ge_backend.device.machine.threads import SOONEST, TRIAL, Cores  # noqa: E402
 from ge_backend.engines.torch import slow_half  # noqa: E402
 from ge_backend.engines.torch.cpu_graph import TorchGraph  # noqa: E402
 from ge_backend.errors import GraphFailed, OutOfMemory  # noqa: E402
@@ -54,7 +53,7 @@ def load(tmp_path):
         path = tmp_path / "model.pt2"
         module = module if isinstance(module, torch.nn.Module) else Function(module)
         torch.export.save(torch.export.export(module, example, dynamic_shapes=shapes), str(path))
-        return TorchGraph(GraphSource.of(path, **source), idle_cores(cores))
+        return TorchGraph(GraphSource.of(path, **source), Cores(cores))
 
     return load
 
@@ -205,7 +204,7 @@ def script(tmp_path):
         path = tmp_path / "model.pt"
         extra = {"ge_signature.json": json.dumps(signature)} if signature else {}
         torch.jit.save(torch.jit.script(module), str(path), _extra_files=extra)
-        return TorchGraph(GraphSource.of(path, **source), idle_cores(1))
+        return TorchGraph(GraphSource.of(path, **source), Cores(1))
 
     return script
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -30,6 +31,7 @@ from ge_backend.errors import (
     ExecutorLost,
     GraphFailed,
     OutOfMemory,
+    ProtocolError,
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
@@ -205,6 +207,32 @@ def test_a_run_here_waits_for_a_lane_and_no_longer_than_its_deadline(tmp_path, m
     assert shared.run_here(*lone()).outputs["y"].tolist() == [3.0]
     other.join()
     shared.close()
+
+
+def test_runs_side_by_side_end_as_they_do_and_none_has_all_cores(session, monkeypatch):
+    """The first two wait for each other here; one that fails, or is of no graph, is told so."""
+    both, alone, run = threading.Barrier(2), [], NullGraph.run
+
+    def met(graph, inputs, places, **more):
+        alone.append(more["exclusive"])
+        if len(alone) <= 2:
+            both.wait(20)
+        if len(alone) == 4:
+            raise ZeroDivisionError
+        return run(graph, inputs, places, **more)
+
+    monkeypatch.setattr(NullGraph, "run", met)
+    unknown, inputs = lone()
+    runs = [lone(), lone(), lone(), (replace(unknown, graph=99), inputs)]
+    ended = dict(session.run_side_by_side(runs))
+    assert isinstance(ended.pop(3).error, ProtocolError)
+    assert [ended[at].outputs["y"].tolist() for at in range(3)] == [[3.0]] * 3
+    assert alone[:2] == [False, False]
+    failed, fine = sorted(
+        (outcome.error is None for _, outcome in session.run_side_by_side([lone(), lone()])),
+    )
+    assert (failed, fine) == (False, True)
+    assert session.run_here(*lone()).done.alone
 
 
 def test_an_error_of_a_run_here_is_its_outcome(session, monkeypatch):

@@ -27,7 +27,7 @@ def pool():
 
 @pytest.fixture
 def lanes(pool):
-    lanes = Lanes(2, pool)
+    lanes = Lanes(2, pool, 0)
     yield lanes
     lanes.close()
 

@@ -18,11 +18,11 @@ MS = 1_000_000
 class Bench:
     """A queue in front of a pool, and names for the jobs in it."""
 
-    def __init__(self, **places):
+    def __init__(self, *, idle_ns=0, **places):
         self.pool = Pool(SIZE)
         for holder, nbytes in places.items():
             self.pool.workspace(holder).place(nbytes)
-        self.queue = JobQueue(self.pool)
+        self.queue = JobQueue(self.pool, idle_ns)
         self.jobs, self.begun = {}, {}
         self.now_ns = 10**9
 
@@ -314,6 +314,25 @@ def test_a_job_is_alone_if_nothing_runs_and_nothing_waits():
     bench.end("a1")
     bench.take()
     assert bench.begun["a2"].grant.alone
+
+
+def test_a_job_is_alone_only_where_nothing_has_shared_the_device_for_a_while():
+    """What comes soon after jobs that had company may well have some, too."""
+    bench = Bench(idle_ns=100 * MS)
+    bench.add("1")
+    bench.add("2")
+    bench.take()
+    bench.now_ns += 20 * MS
+    bench.take()
+    assert [bench.begun[name].grant.alone for name in "12"] == [False, False]
+    bench.end("1")
+    bench.end("2")
+    for name, waited_ms, alone in (("3", 99, False), ("4", 1, True), ("5", 0, True)):
+        bench.now_ns += waited_ms * MS
+        bench.add(name)
+        bench.take()
+        assert bench.begun[name].grant.alone == alone
+        bench.end(name)
 
 
 def test_being_held_up_is_waiting_for_bytes_while_there_is_a_lane():

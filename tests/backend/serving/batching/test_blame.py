@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders.cores import idle_cores
 from ge_backend.device.base import GraphSource
+from ge_backend.device.machine.threads import Cores
 from ge_backend.errors import GraphFailed, InvalidRequest
 from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.serving.batching.blame import blamed
@@ -231,7 +231,7 @@ def openvino_says(tmp_path, make, **inputs):
     ]
     model = openvino.Model([make(opset13, *given)], given)
     openvino.save_model(model, tmp_path / "model.xml", compress_to_fp16=False)
-    graph = OpenVinoGraph(GraphSource.of(tmp_path / "model.xml"), idle_cores(1))
+    graph = OpenVinoGraph(GraphSource.of(tmp_path / "model.xml"), Cores(1))
     with pytest.raises(GraphFailed) as failed:
         graph.run(inputs, {}, exclusive=False)
     graph.close()

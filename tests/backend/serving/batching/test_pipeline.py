@@ -285,23 +285,46 @@ def test_one_row_tells_whether_a_graph_refuses_sizes_or_rows(open_pipeline, nth,
     assert "Guard failed" in str(replies[0].error)
 
 
-@pytest.mark.parametrize(("times", "lanes", "here"), [(1, 1, 2), (1e9, 1, 0), (1, 2, 0)])
-def test_several_runs_are_made_in_this_thread_where_they_are_short(
-    open_any_pipeline, monkeypatch, times, lanes, here
+class ShorterAlone(DynamicCosts):
+    """Costs of runs that take less where they have the whole device."""
+
+    def expected(self, cost_ns, *, alone):
+        return cost_ns * (0.4 if alone else 1.0)
+
+
+@pytest.mark.parametrize(
+    ("times", "costs", "lanes", "here", "together"),
+    [
+        (1, DynamicCosts, 1, 2, 0),
+        (1e9, DynamicCosts, 1, 0, 0),
+        (1, DynamicCosts, 2, 0, 1),
+        (1, ShorterAlone, 2, 2, 0),
+        (1e9, ShorterAlone, 2, 0, 0),
+    ],
+)
+def test_several_short_runs_are_made_side_by_side_or_in_this_thread(
+    open_any_pipeline, monkeypatch, times, costs, lanes, here, together
 ):
-    """Not where they may go side by side, nor where clients may give up meanwhile."""
-    made = []
-    run_here = Session.run_here
-    monkeypatch.setattr(Session, "run_here", lambda *of: made.append(of) or run_here(*of))
+    """Whichever ends sooner; where they are long, clients may give up meanwhile."""
+    made = {name: [] for name in ("run_here", "run_side_by_side")}
+
+    def noting(name, method):
+        return lambda *given: made[name].append(given) or method(*given)
+
+    for name in made:
+        monkeypatch.setattr(Session, name, noting(name, getattr(Session, name)))
     pipeline = open_any_pipeline(
-        costs=DynamicCosts({bucket: cost * times for bucket, cost in TABLE.items()}, 4),
-        policy=Policy(axes=("length",), lanes=lanes),
+        costs=costs({bucket: cost * times for bucket, cost in TABLE.items()}, 4),
+        policy=Policy(axes=("length",), lanes=lanes, in_turn=True),
     )
     batch = [[[1]], [[2] * 32]]
     replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
     for at, rows in enumerate(batch):
         assert_echoed(replies[at], rows)
-    assert len(made) == here
+    assert {name: len(calls) for name, calls in made.items()} == {
+        "run_here": here,
+        "run_side_by_side": together,
+    }
 
 
 def test_when_every_run_fails_every_request_gets_the_error(open_pipeline):

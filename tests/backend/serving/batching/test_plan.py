@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from ge_backend.errors import ShapeTooLarge
 from ge_backend.serving.batching import plan as planning
-from ge_backend.serving.batching.plan import LANE_SLACK, Policy, RowSpan, plan
+from ge_backend.serving.batching.plan import (
+    LANE_SLACK,
+    Policy,
+    RowSpan,
+    plan,
+    run_of,
+    side_by_side,
+)
 from ge_backend.serving.batching.request import Request
 from ge_backend.shapes.buckets.costs import DynamicCosts, StaticCosts
 
@@ -345,6 +352,32 @@ def test_packed_rows_are_cut_evenly_for_lanes():
     sums = [sum(requests[span.request].sizes[0] for span in part.spans) for part in parts]
     assert len(sums) == 2
     assert sorted(sums) == [64, 64]
+
+
+class Alone(DynamicCosts):
+    """Costs of runs that take a share of the time where they have the whole device."""
+
+    share = 1.0
+
+    def expected(self, cost_ns, *, alone):
+        return cost_ns * self.share if alone else cost_ns
+
+
+@pytest.mark.parametrize(("share", "runs", "together"), [(0.4, 1, False), (0.9, 2, True)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_runs_have_the_whole_device_in_turn_where_that_ends_sooner(
+    monkeypatch, packed, share, runs, together
+):
+    """As runs that were alone say; and only where nothing else comes to the lanes."""
+    monkeypatch.setattr(Alone, "share", share)
+    costs = Alone({(1, 8): 30.0, (2, 8): 40.0, (4, 8): 60.0, (8, 8): 100.0}, 8)
+    policy = Policy(axes=("length",), lanes=2, in_turn=True, packed=packed)
+    batch = plan(requests_of([(1, (8,))] * 8), costs, policy)
+    assert len(batch.sub_batches) == runs
+    four = [run_of((RowSpan(0, 0, 4),), (8,), costs)] * 2
+    assert side_by_side(four, costs, policy) == together
+    assert side_by_side(four, costs, replace(policy, in_turn=False))
+    assert not side_by_side(four, costs, replace(policy, lanes=1))
 
 
 def test_packed_rows_run_in_the_order_in_which_they_came():

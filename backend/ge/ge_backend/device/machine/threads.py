@@ -1,8 +1,8 @@
-"""Whether a run takes one thread or all cores: alone it takes all, unless one is seen to be faster.
+"""Whether a run takes its share of the cores or all: alone all, unless fewer are seen to be faster.
 
 A run on all cores is shorter, and takes them from whatever comes while it runs: the next run, the
-server, the client. So runs are wide only where nothing else has run or waited for a while. There
-wide is the rule. A graph of small operators may take as long on one thread, or less: so now and
+server, the client. So runs are wide only where they are alone (`JobQueue.alone`). There wide is the
+rule. A graph of small operators may take as long on one thread, or less: so now and
 then a few runs of about one size are of the other kind, and the least times of both are compared,
 since what others do can only lengthen a run.
 """
@@ -22,9 +22,6 @@ from ge_backend.tensors import Array
 
 __all__ = ["Cores", "ThreadChoice", "num_elements"]
 
-# At half load, requests that come at random leave no such gap once in a thousand; a client that
-# waits for each answer before it asks again leaves nothing else.
-OTHERS_IDLE_S = 0.1
 # A run on all cores takes them from the client and the server on the same machine, so a small
 # gain is none.
 MIN_GAIN = 1.1
@@ -44,30 +41,17 @@ SIZES_PER_OCTAVE = 4
 _Session = TypeVar("_Session")
 
 
+@dataclass(frozen=True, slots=True)
 class Cores:
-    """The cores that graphs on the host share, and how long runs have been alone on them.
+    """The cores that graphs on the host share.
 
-    Args:
+    Attributes:
         count: how many.
-        clock: seconds; another one in tests.
-        in_turn: runs come one after the other, so that each is alone.
+        share: threads of a run beside others.
     """
 
-    def __init__(
-        self, count: int, clock: Callable[[], float] = time.monotonic, *, in_turn: bool = False
-    ) -> None:
-        self.count, self._in_turn = count, in_turn
-        self._clock = clock
-        self._last_shared = clock()
-
-    def others_idle(self, *, exclusive: bool) -> bool:
-        """Return whether a run that begins now may use all cores; `exclusive` as in `Graph.run`."""
-        if self._in_turn:
-            return True
-        now = self._clock()
-        if not exclusive:
-            self._last_shared = now
-        return now - self._last_shared >= OTHERS_IDLE_S
+    count: int
+    share: int = 1
 
 
 def _last() -> deque[float]:
@@ -136,9 +120,9 @@ class ThreadChoice(Generic[_Session]):
 
     Args:
         cores: shared by all graphs of the device.
-        threads: of a run, as in `GraphSource`; only 0 leaves a choice, where there are several
-            cores.
-        narrow: one thread per run; from several threads at once.
+        threads: of a run, as in `GraphSource`; only 0 leaves a choice, where there are more cores
+            than a run's share.
+        narrow: has a run's share of the cores; from several threads at once.
         open_wide: makes the session that uses all cores.
         freeing: what the engine wants around the freeing of sessions.
     """
@@ -151,19 +135,21 @@ class ThreadChoice(Generic[_Session]):
         open_wide: Callable[[], _Session],
         freeing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._cores = cores
         self._narrow = narrow
         self._opened = Background(
-            open_wide if threads == 0 and cores.count > 1 else None,
+            open_wide if threads == 0 and cores.count > cores.share else None,
             name="wide",
-            without="runs that are alone use one thread",
+            without="runs that are alone use as many threads as others",
         )
         self._freeing = freeing
         self._sizes: dict[int, _Size] = {}
 
     def session(self, elements: int, *, exclusive: bool) -> AbstractContextManager[_Session]:
-        """Return the session for a run of `elements` input elements, to be entered for it."""
-        if not self._cores.others_idle(exclusive=exclusive) or (wide := self._ready()) is None:
+        """Return the session for a run of `elements` input elements, to be entered for it.
+
+        `exclusive` as in `Graph.run`.
+        """
+        if not exclusive or (wide := self._ready()) is None:
             return nullcontext(self._narrow)
         kind = _class_of(elements)
         size = self._sizes.get(kind) or self._sizes.setdefault(kind, _Size())

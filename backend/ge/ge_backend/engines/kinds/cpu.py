@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Workspace
@@ -26,10 +25,9 @@ class CpuDevice:
 
     Unless it is said otherwise a run uses one thread and as many run at once as there are cores:
     measured on an encoder, two one-thread runs side by side finish sooner than two two-thread runs
-    one after the other. What runs do that have been alone for a while is found out per graph
-    (`ThreadChoice`). With fewer lanes each has its share of the cores. With one alone the choice is
-    left to a model of few weights, whose runs may be shorter than it takes to wake a second thread,
-    and to which a session for each kind of run costs little.
+    one after the other. With fewer lanes each has its share of the cores. What runs do that are
+    alone is found out per graph (`ThreadChoice`); a model of few weights, whose runs may be shorter
+    than it takes to wake a second thread, chooses between one thread and all.
 
     Args:
         lanes: how many runs may be in flight; 0 is one per usable core.
@@ -41,8 +39,8 @@ class CpuDevice:
     def __init__(self, lanes: int = 0) -> None:
         count = usable_cores()
         self.lanes = lanes or count
-        self._cores = Cores(count, in_turn=self.lanes == 1)
-        self._engines = Engines("cpu", self._cores)
+        self._cores = Cores(count, max(1, count // self.lanes))
+        self._engines: Engines[Cores] = Engines("cpu")
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CpuDevice:
@@ -63,10 +61,8 @@ class CpuDevice:
         """Load a file of one of its engines; see `Device.load`."""
         del workspace  # the engines' scratch is only known once it has been measured
         spin_briefly()
-        share = self._cores.count // self.lanes
-        if share > 1 and not source.threads and not (self.lanes == 1 and _has_few_weights(source)):
-            source = replace(source, threads=share)
-        return self._engines.load(source)
+        cores = Cores(self._cores.count) if _has_few_weights(source) else self._cores
+        return self._engines.load(source, cores)
 
     def memory(self) -> MemoryInfo:
         """Return the machine's available and total memory."""

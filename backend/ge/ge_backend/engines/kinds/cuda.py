@@ -45,7 +45,7 @@ class CudaDevice:
         self.lanes = lanes
         self._vendor = vendor
         self.streams = Streams(vendor)
-        self._engines = Engines("cuda", self.streams)
+        self._engines: Engines[Streams] = Engines("cuda")
 
     @classmethod
     def open(cls, index: int, *, lanes: int = 0) -> CudaDevice:
@@ -85,7 +85,7 @@ class CudaDevice:
         """Load `.onnx`, `.pt2` or `.pt`; see `Device.load`."""
         del workspace  # see `reserve`
         self._vendor.enter()
-        return self._engines.load(source)
+        return self._engines.load(source, self.streams)
 
     def torch_streams(self) -> Streams:
         """Return what all torch models share; see `TorchDevice`."""

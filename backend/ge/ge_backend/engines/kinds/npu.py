@@ -84,7 +84,7 @@ class NpuDevice:
         self._weights = SharedWeights(self._device.runtime)
         self._pool: Block | None = None
         self._streams: Streams | None = None  # torch's
-        self._engines: Engines[Streams] | None = None
+        self._engines: Engines[Streams] = Engines("npu")
         self._opening = threading.Lock()
         self.name = self._device.name
         self.chip = self._device.chip
@@ -239,11 +239,7 @@ class NpuDevice:
             raise ConfigError(
                 f"precision is 'bf16', which {self._device.chip} does not have; say 'fp16'"
             )
-        streams = self._entered_torch()
-        with self._opening:
-            if self._engines is None:
-                self._engines = Engines("npu", streams)
-        return self._engines.load(source)
+        return self._engines.load(source, self._entered_torch())
 
     def _lacking(self) -> set[str]:
         found = (lacks for chips, lacks in LACKING if chips.match(self._device.chip))

@@ -62,9 +62,9 @@ NOWHERE = OnDevice(device="cpu", index=0, inputs={}, outputs={}, hidden=frozense
 class OnnxGraph(Graph):
     """One ONNX model with one or two sessions.
 
-    The narrow session runs on the calling thread, from several threads at once, or on as many as
-    `source.threads` says. With that 0 and several cores, a wide session that uses all cores is
-    opened when runs are alone for a while. It holds a second copy of the weights, because ONNX
+    The narrow session runs on a run's share of the cores, from several threads at once, or on as
+    many as `source.threads` says. With that 0 and more cores, a wide session that uses all of them
+    is opened when a run is alone. It holds a second copy of the weights, because ONNX
     Runtime packs them per session: 90 MB for a model of 90 MB. Threads of runs on all cores spin
     while they wait for each other within a run, which is most of the gain (measured on an encoder,
     mean over lengths, two cores: 7.0 ms narrow, 4.1 spinning, 5.2 not), and stop with it: else they
@@ -88,8 +88,9 @@ class OnnxGraph(Graph):
         open_wide = source.unchanged(
             functools.partial(open_session, source.path, cores.count, provider, spin=True)
         )
-        all_cores = 1 < cores.count <= source.threads
-        narrow = open_session(source.path, source.threads or 1, provider, spin=all_cores)
+        threads = source.threads or cores.share
+        all_cores = 1 < cores.count <= threads
+        narrow = open_session(source.path, threads, provider, spin=all_cores)
         if provider == CPU_PROVIDER:
             check_computed_as_written(Path(source.path))
         self._threads = ThreadChoice(cores, source.threads, narrow, open_wide, unused_released)

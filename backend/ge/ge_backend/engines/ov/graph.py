@@ -103,7 +103,7 @@ class OpenVinoGraph(Graph):
                 source.path,
                 ", ".join(states),
             )
-        self._per_run = source.threads or 1
+        self._per_run = source.threads or cores.share
         self._streams = max(1, cores.count // self._per_run)
         self._angles = self._cut() if self._arithmetic.kind == "bf16" else None
         self._chosen: frozenset[ShapesKey] = frozenset()

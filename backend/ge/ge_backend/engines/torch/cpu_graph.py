@@ -48,7 +48,7 @@ class TorchGraph(Graph):
         self._codec = TorchCodec(self._program, source.path, source.precision)
         warn_of_slow_half(source.path, self._codec.low)
         self.bucketed = source.precision != "origin"
-        self._narrow_threads = source.threads or 1
+        self._narrow_threads = source.threads or cores.share
         self._threads = ThreadChoice(
             cores, source.threads, self._narrow_threads, lambda: cores.count
         )

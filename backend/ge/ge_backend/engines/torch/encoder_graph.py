@@ -71,7 +71,7 @@ class EncoderGraph(Graph):
         folder = read_encoder_folder(Path(source.path).parent)
         self._path, self._output, self._freeing = source.path, folder.output, freeing
         self._reduced = False  # by the engine; see `PackedEncoder.run`
-        per_run = source.threads or 1
+        per_run = source.threads or cores.share
         torch.set_num_threads(per_run)  # of the calling thread
         self._encoder = PackedEncoder(folder, dtypes[source.precision])
         with self._encoder.refusing():

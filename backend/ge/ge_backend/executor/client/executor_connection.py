@@ -6,10 +6,10 @@ import contextlib
 import os
 import select
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
+from ge_backend.errors import DeviceUnavailable, GeError, ProtocolError, error_from_name
 from ge_backend.executor.client.watch import Watch
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.descriptors import close_all
@@ -34,7 +34,9 @@ _Answer = TypeVar("_Answer", bound=Message)
 class InlineExecutor(Protocol):
     """An executor in this process, which takes arrays as they are."""
 
-    def run_here(self, message: Run, inputs: Mapping[str, Array]) -> tuple[Done, dict[str, Array]]:
+    def run_here(
+        self, message: Run, inputs: Mapping[str, Array]
+    ) -> tuple[Done, dict[str, Array]] | GeError:
         """Run a graph in the calling thread, or wait until another one has.
 
         Args:
@@ -42,10 +44,16 @@ class InlineExecutor(Protocol):
             inputs: as `Graph.run` takes them.
 
         Returns:
-            What is said of the run, and all outputs by name; they are the caller's.
+            What is said of the run, and all outputs by name, which are the caller's; or the error,
+            as `Graph.run` raises it, or that its time was over before it began.
+        """
 
-        Raises:
-            GeError: as `Graph.run`; or its time was over before it began.
+    def run_side_by_side(
+        self, given: Sequence[tuple[Run, Mapping[str, Array]]]
+    ) -> Iterator[tuple[int, tuple[Done, dict[str, Array]] | GeError]]:
+        """Have other threads run a graph several times at once; yield each one's place as it ends.
+
+        Each is given, and ends, as with `run_here`.
         """
 
 

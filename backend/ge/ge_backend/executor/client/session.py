@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 # What is asked of an executor that dies over it is asked once more: one death may be a neighbour's
 # doing, a second one probably is its own.
 ATTEMPTS = 2
+NOT_HERE = "there is no executor in this process"
 
 _Result = TypeVar("_Result")
 _Answer = TypeVar("_Answer", bound=messages.Message)
@@ -301,12 +302,22 @@ class Session:
         """
         connection = self._connection
         if connection is None or connection.here is None:
-            raise ExecutorLost("there is no executor in this process")
-        try:
-            done, outputs = connection.here.run_here(run, inputs)
-        except GeError as error:
-            return RunResult(outputs={}, error=error)
-        return RunResult(outputs=outputs, error=None, done=done, retained=run.retained)
+            raise ExecutorLost(NOT_HERE)
+        return _result(run, connection.here.run_here(run, inputs))
+
+    def run_side_by_side(
+        self, runs: Sequence[tuple[messages.Run, Mapping[str, Array]]]
+    ) -> Iterator[tuple[int, RunResult]]:
+        """Have other threads run the graph several times at once, as `run_here` else.
+
+        Yields:
+            Which one has ended, and its outcome.
+        """
+        connection = self._connection
+        if connection is None or connection.here is None:
+            raise ExecutorLost(NOT_HERE)
+        for index, outcome in connection.here.run_side_by_side(runs):
+            yield index, _result(runs[index][0], outcome)
 
     def reopen(self) -> None:
         """Connect again and make everything as it was; nothing to do while the connection stands.
@@ -461,3 +472,12 @@ class Session:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _result(
+    run: messages.Run, outcome: tuple[messages.Done, dict[str, Array]] | GeError
+) -> RunResult:
+    if isinstance(outcome, GeError):
+        return RunResult(outputs={}, error=outcome)
+    done, outputs = outcome
+    return RunResult(outputs=outputs, error=None, done=done, retained=run.retained)

@@ -90,6 +90,7 @@ class _Running:
                 linger_s=0.0,
                 pool_bytes=pool_bytes,
                 run_timeout_s=run_timeout_s,
+                idle_ns=0,  # one batch at a time
                 on_hang=_end_hung,
             )
         except BaseException:

@@ -22,6 +22,7 @@ from ge_backend.executor.server.heartbeat import IDLE_S as BEAT_S
 from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.memory import MemoryLimit, own_bytes
+from ge_backend.executor.server.queue import OTHERS_IDLE_NS
 from ge_backend.executor.server.services import SERVICES, Services
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.executor.server.timeline import Timeline
@@ -48,6 +49,7 @@ class Executor:
         linger_s: how long to stay, and to keep graphs, after the last connection has left.
         pool_bytes: of the workspace pool; 0: every graph has scratch of its own.
         run_timeout_s: how long a run may take until the device counts as broken; 0: no limit.
+        idle_ns: see `JobQueue`.
         kinds: of services; see `SERVICES`.
         on_fault: called when the device broke or hangs, before any stub is told. In a process of
             its own it ends that, and does not return: what was lost with the process, the stubs
@@ -62,6 +64,7 @@ class Executor:
         linger_s: float,
         pool_bytes: int = 0,
         run_timeout_s: float = 0.0,
+        idle_ns: int = OTHERS_IDLE_NS,
         kinds: Mapping[str, str] = SERVICES,
         on_fault: Callable[[], None] = lambda: None,
         on_hang: Callable[[], None] | None = None,
@@ -70,7 +73,7 @@ class Executor:
         self.on_fault = on_fault
         self.pool = Pool(device.reserve(pool_bytes))
         self.graph_cache = GraphCache(device, self.pool, linger_s)
-        self.lanes = Lanes(device.lanes, self.pool)
+        self.lanes = Lanes(device.lanes, self.pool, idle_ns)
         self.outstanding = Outstanding()
         self._heartbeat = Heartbeat(
             self.outstanding,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ge_backend.deadline import left_s, over
+from ge_backend.deadline import earliest, left_s, over
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import (
     Cancelled,
@@ -19,7 +19,7 @@ from ge_backend.errors import (
     drop_frames,
     unforeseen,
 )
-from ge_backend.executor.server.queue import Grant, Job, JobQueue, StartedJob
+from ge_backend.executor.server.queue import OTHERS_IDLE_NS, Grant, Job, JobQueue, StartedJob
 
 __all__ = ["Lanes", "result_or_error"]
 
@@ -41,12 +41,13 @@ class Lanes:
     Args:
         count: how many jobs run at once.
         pool: the workspace that their graphs share.
+        idle_ns: see `JobQueue`.
     """
 
-    def __init__(self, count: int, pool: Pool) -> None:
+    def __init__(self, count: int, pool: Pool, idle_ns: int = OTHERS_IDLE_NS) -> None:
         self._count = count
         self._pool = pool
-        self._queue = JobQueue(pool)
+        self._queue = JobQueue(pool, idle_ns)
         self._begun: queue.SimpleQueue[StartedJob | None] = queue.SimpleQueue()
         self._free = [f"lane-{index}" for index in reversed(range(count))]
         self._bounded: set[StartedJob] = set()  # the jobs that run and have to end
@@ -84,17 +85,19 @@ class Lanes:
             begun_ns = [started.began_ns for started in self._bounded]
             return min([*begun_ns, self._alone_ns] if self._alone_ns else begun_ns, default=0)
 
-    def submit(self, job: Job, *, here: bool = False) -> None:
-        """Let a job wait for its turn, which may be now.
+    def submit(self, *jobs: Job, here: bool = False) -> None:
+        """Let jobs wait for their turn, which may be now.
 
         Args:
-            job: what to do.
-            here: if its turn is now, the calling thread does it.
+            jobs: what to do, in this order; those that come together know of each other.
+            here: if it is the last one's turn now, the calling thread does it.
         """
         with self._lock:
-            self._queue.add(job, time.monotonic_ns())
-            mine = self._begin(job if here else None)
-            if job.deadline_ns and self._queue and not over(self._alarm_ns, job.deadline_ns):
+            for job in jobs:
+                self._queue.add(job, time.monotonic_ns())
+            mine = self._begin(jobs[-1] if here else None)
+            next_ns = earliest(job.deadline_ns for job in jobs)
+            if next_ns and self._queue and not over(self._alarm_ns, next_ns):
                 self._changed.notify_all()
         if mine is not None:
             self._do(mine)
@@ -108,8 +111,9 @@ class Lanes:
         with self._lock:
             if self._running or self._queue or self._closing or self._ending:
                 return None
-            self._alone_ns = time.monotonic_ns()
-            return Grant(came_ns=self._alone_ns, alone=True, lane=self._free.pop())
+            now_ns = self._alone_ns = time.monotonic_ns()
+            alone = self._queue.alone(now_ns, 0)
+            return Grant(came_ns=now_ns, alone=alone, lane=self._free.pop())
 
     def end_alone(self, grant: Grant) -> None:
         """Give the lane of such a run back, before anyone is told that it has ended."""

@@ -31,9 +31,20 @@ from ge_backend.device.workspace.pool import Lease, Pool
 from ge_backend.errors import DeadlineExceeded, GeError
 from ge_backend.executor.protocol.messages import NORMAL
 
-__all__ = ["PRIORITY_STEP_NS", "Grant", "Job", "JobQueue", "StartedJob", "too_late"]
+__all__ = [
+    "OTHERS_IDLE_NS",
+    "PRIORITY_STEP_NS",
+    "Grant",
+    "Job",
+    "JobQueue",
+    "StartedJob",
+    "too_late",
+]
 
 PRIORITY_STEP_NS = 200_000_000
+# At half load, requests that come at random leave no such gap once in a thousand; a client that
+# waits for each answer before it asks again leaves nothing else.
+OTHERS_IDLE_NS = 100_000_000
 _RANK = attrgetter("rank")
 
 
@@ -43,7 +54,7 @@ class Grant:
 
     Attributes:
         came_ns: when it was submitted; CLOCK_MONOTONIC.
-        alone: nothing else runs or waits, so it may use the whole device.
+        alone: it may use the whole device; see `JobQueue.alone`.
         held_up_ns: how long a lane was free for it and its bytes were not.
         lane: whose turn it is.
     """
@@ -162,14 +173,18 @@ class JobQueue:
 
     Args:
         pool: where the jobs' holders have their bytes.
+        idle_ns: how long nothing has shared the device before a run counts as alone. 0 where jobs
+            come of one batch at a time, all at once: none comes while one of them runs.
     """
 
     pool: Pool
+    idle_ns: int = OTHERS_IDLE_NS
     _places: list[_Place] = field(default_factory=list)
     _came: int = 0
     _begun: int = 0  # and not settled
     _measuring: bool = False  # one that has begun, and is not settled, measures
     _now_ns: int = 0  # virtual
+    _last_shared_ns: int = -OTHERS_IDLE_NS
     _virtual_times: defaultdict[str, _VirtualTime] = field(
         default_factory=lambda: defaultdict(_VirtualTime)
     )
@@ -183,6 +198,21 @@ class JobQueue:
         place = _Place(job, self._came, now_ns, self._now_ns)
         self._virtual_times[job.model].add(place)
         insort(self._places, place, key=_RANK)
+
+    def alone(self, now_ns: int, working: int) -> bool:
+        """Return whether a run that begins now has the device to itself, and note if it has not.
+
+        Nothing else runs or waits, and nothing has for a while: what runs on all cores takes them
+        from what comes while it runs.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            working: how many others run.
+        """
+        if working or self._places:
+            self._last_shared_ns = now_ns
+            return False
+        return now_ns - self._last_shared_ns >= self.idle_ns
 
     def settle(self, started: StartedJob, now_ns: int) -> None:
         """Charge a job's model with the time that it took, in place of what was expected."""
@@ -260,7 +290,7 @@ class JobQueue:
         times.begun_ns = max(times.begun_ns, place.begins_ns + job.cost_ns)
         times.last = max(times.last, place.number)
         since_ns = place.held_up_since_ns or now_ns
-        alone = job.solo or not (working or self._places)
+        alone = self.alone(now_ns, working) or job.solo
         grant = Grant(came_ns=place.came_ns, alone=alone, held_up_ns=now_ns - since_ns, lane=lane)
         return StartedJob(job, lease, grant, now_ns)
 

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -150,27 +150,43 @@ class StubHandler:
 
     def run_here(
         self, message: messages.Run, inputs: Mapping[str, Array]
-    ) -> tuple[messages.Done, dict[str, Array]]:
-        """Run a graph on the arrays of a stub in this process, and wait for what comes out.
+    ) -> tuple[messages.Done, dict[str, Array]] | GeError:
+        """Run a graph on the arrays of a stub in this process; return what comes out, or the error.
 
         The calling thread does it where a lane is free. Nothing goes through an arena: outputs are
         arrays that the caller owns.
-
-        Raises:
-            GeError: as `Graph.run`; or the run was dropped before it began.
         """
-        held = self._held(message.graph)
+        held = self._graphs.get(message.graph)
+        if held is None:
+            return _not_held(message.graph)
         action = partial(run_graph, held, message, inputs, {})
-        outcome: tuple[messages.Done, dict[str, Array]] | GeError
         if (grant := self._begin_alone(message)) is not None:
-            outcome = self._run_alone(held, message, action, grant)
-        else:
-            told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
-            self._submit(held, message, action, inputs, told.put, here=True)
-            outcome = told.get()
-        if isinstance(outcome, GeError):
-            raise outcome
-        return outcome
+            return self._run_alone(held, message, action, grant)
+        told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
+        job = self._run_job(held, message, action, inputs, told.put)
+        self._context.lanes.submit(job, here=True)
+        return told.get()
+
+    def run_side_by_side(
+        self, given: Sequence[tuple[messages.Run, Mapping[str, Array]]]
+    ) -> Iterator[tuple[int, tuple[messages.Done, dict[str, Array]] | GeError]]:
+        """Run a graph several times at once, in the lanes; yield which one has ended, and how.
+
+        As `run_here` else. All are submitted before the first is yielded.
+        """
+        told: SimpleQueue[tuple[int, tuple[messages.Done, dict[str, Array]] | GeError]]
+        told = SimpleQueue()
+        jobs: list[Job] = []
+        for index, (message, inputs) in enumerate(given):
+            held = self._graphs.get(message.graph)
+            if held is None:
+                told.put((index, _not_held(message.graph)))
+                continue
+            action = partial(run_graph, held, message, inputs, {})
+            tell = partial(_put_as, told, index)
+            jobs.append(self._run_job(held, message, action, inputs, tell))
+        self._context.lanes.submit(*jobs)
+        return (told.get() for _ in given)
 
     def _queue_run(self, held: HeldGraph, message: messages.Run) -> None:
         segment = self._arenas.get(message.arena)
@@ -189,19 +205,18 @@ class StubHandler:
             tell(self._run_alone(held, message, action, grant))
         else:
             given = {ref.name: ref for ref in message.inputs}
-            self._submit(held, message, action, given, tell, here=message.awaited)
+            job = self._run_job(held, message, action, given, tell)
+            self._context.lanes.submit(job, here=message.awaited)
 
-    def _submit(
+    def _run_job(
         self,
         held: HeldGraph,
         message: messages.Run,
         action: Callable[[Grant], _Outcome],
         given: Mapping[str, Array | messages.TensorRef],
         tell: Callable[[_Outcome | GeError], None],
-        *,
-        here: bool,
-    ) -> None:
-        """Have a lane run a graph, or this thread in its place; see `_job`."""
+    ) -> Job:
+        """Return a job that runs a graph; see `_job`."""
         context, entry = self._context, held.entry
 
         def nbytes(entry: CachedGraph) -> int:
@@ -215,7 +230,7 @@ class StubHandler:
         job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
-        context.lanes.submit(job, here=here)
+        return job
 
     def _begin_alone(self, message: messages.Run) -> Grant | None:
         """Take a lane for this thread to make a run in; None where the run is to be a job."""
@@ -499,3 +514,9 @@ def _refuse(error: Exception, grant: Grant) -> NoReturn:
 def _failed(request_id: int, error: GeError) -> messages.Failed:
     text = str(error)[:MAX_ERROR_CHARACTERS]
     return messages.Failed(id=request_id, error=type(error).__name__, message=text)
+
+
+def _put_as(
+    told: SimpleQueue[tuple[int, _Outcome | GeError]], index: int, outcome: _Outcome | GeError
+) -> None:
+    told.put((index, outcome))

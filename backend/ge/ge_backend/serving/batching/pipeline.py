@@ -24,7 +24,15 @@ from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.batching.blame import about_shapes, blamed
 from ge_backend.serving.batching.concatenate import alone, as_it_came, each_alone, one_run
 from ge_backend.serving.batching.device_tensor import BatchRetention
-from ge_backend.serving.batching.plan import BatchPlan, Policy, RowSpan, SubBatch, plan, run_of
+from ge_backend.serving.batching.plan import (
+    BatchPlan,
+    Policy,
+    RowSpan,
+    SubBatch,
+    plan,
+    run_of,
+    side_by_side,
+)
 from ge_backend.serving.batching.progress import Progress, Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.batching.split import refused_requests, split
@@ -230,9 +238,10 @@ class Pipeline:
         since = time.perf_counter()
         here = self._runs_here(round_, progress, left_ns)
         if here is not None:
-            for ended, run in zip(here, runs, strict=True):
+            for ended in here:
+                run = runs[ended.index]
                 left_ns -= run.cost_ns
-                yield from self._answer(ended, run, progress, left_ns, since)
+                yield from self._answer(ended, run, progress, left_ns / lanes, since)
                 since = time.perf_counter()
             self._count(round_, progress)
             return
@@ -287,16 +296,17 @@ class Pipeline:
     def _runs_here(
         self, round_: Round, progress: Progress, left_ns: float
     ) -> Iterator[FinishedRun] | None:
-        """Return a round's runs, each made in this thread as it is asked for, where that is best.
+        """Return a round's runs on arrays as they are, where that is best.
+
+        Where they do not go side by side, each is made in this thread as it is asked for.
 
         Returns:
-            How each ends; None where the executor is in another process, where several runs go side
-            by side or are so long that someone is to look meanwhile, and where tensors are so large
-            that they had better lie in memory that is there already.
+            How each ends; None where the executor is in another process, where several runs are so
+            long that someone is to look meanwhile, and where tensors are so large that they had
+            better lie in memory that is there already.
         """
-        device, runs = self.fleet.here(), round_.sub_batches
-        in_turn = len(runs) == 1 or (self.policy.lanes == 1 and left_ns < LOOK_EVERY_NS)
-        if device is None or not in_turn:
+        device, runs, lanes = self.fleet.here(), round_.sub_batches, self.policy.lanes
+        if device is None or (len(runs) > 1 and left_ns / lanes >= LOOK_EVERY_NS):
             return None
         started = time.perf_counter()
         requests, retention = progress.requests, progress.retention
@@ -312,7 +322,11 @@ class Pipeline:
             for each in shapes
         ]
         self.recorder.add("ge_stage_seconds_total", time.perf_counter() - started)
-        return (FinishedRun(0, session.run_here(*order), device.name) for order in orders)
+        if len(runs) > 1 and side_by_side(runs, progress.costs, self.policy):
+            ended = session.run_side_by_side(orders)
+        else:
+            ended = ((index, session.run_here(*order)) for index, order in enumerate(orders))
+        return (FinishedRun(index, outcome, device.name) for index, outcome in ended)
 
     def _stage(
         self,

@@ -9,8 +9,12 @@ T[i] = min over k of T[i-k] + cost(k rows at the size of row i). Only row counts
 or "all that is left", can win, so the recurrence is short, and it is exact for any static table.
 
 A packed graph leaves padding out, so there a run costs what its elements cost, whatever the sizes:
-rows are cut into as many runs of equal elements as cost hardly more than one, in the order in which
-they came.
+rows are cut into as many runs of equal elements as end hardly later than the fewest, in the order
+in which they came.
+
+Where an instance has several lanes, a cut that keeps them busy may cost a little more in total.
+Where nothing but its batch comes to them, runs may also have the whole device in turn: each then
+costs what runs that are alone were seen to take.
 
 Runs begin with the one that has the oldest request: who has waited for the batch before is not the
 last of this one, too, as a long row always was when the cheapest run came first.
@@ -28,7 +32,7 @@ from ge_backend.shapes.buckets.costs import CostModel
 from ge_backend.shapes.buckets.grid import Bucket
 from ge_backend.tensors import Shape
 
-__all__ = ["BatchPlan", "Policy", "RowSpan", "SubBatch", "plan", "run_of"]
+__all__ = ["BatchPlan", "Policy", "RowSpan", "SubBatch", "plan", "run_of", "side_by_side"]
 
 # A plan that uses the device's lanes better may cost this much more in total.
 LANE_SLACK = 1.25
@@ -93,6 +97,7 @@ class Policy:
     Attributes:
         axes: names of the padded axes, for messages.
         lanes: runs that this instance may expect to have in flight at once.
+        in_turn: nothing else comes to these, so runs may have the whole device, one by one.
         refuse_overflow: a request larger than the largest bucket is refused, not run unpadded.
         packed: a run costs its elements, not its rows times the longest; see `Graph`.
         max_elements: the most of a run of several rows; 0 is no limit. Unless rows are packed the
@@ -103,6 +108,7 @@ class Policy:
 
     axes: tuple[str, ...]
     lanes: int = 1
+    in_turn: bool = False
     refuse_overflow: bool = False
     packed: bool = False
     max_elements: int = 0
@@ -218,12 +224,12 @@ def _cut_for_lanes(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_
     if lanes == 1:
         return best
     most = total / lanes * LANE_SLACK
-    if all(costs.cost(end - start, _sizes(rows[start:end])) <= most for start, end in best):
+    if max(_each(rows, best, costs)) <= most:
         return best  # as it would be again
     finer, finer_total = cut(rows, costs, most)
     if finer_total > total * LANE_SLACK:
         return best
-    return min(best, finer, key=lambda cuts: _makespan(rows, cuts, costs, lanes))
+    return min(best, finer, key=lambda cuts: min(_ends(_each(rows, cuts, costs), costs, policy)))
 
 
 def _is_one_run(count: int, sizes: Shape, costs: CostModel, lanes: int) -> bool:
@@ -249,17 +255,21 @@ def _is_one_run(count: int, sizes: Shape, costs: CostModel, lanes: int) -> bool:
 
 def _cut_packed(rows: list[_Row], costs: CostModel, policy: Policy) -> list[_Cut]:
     """Return runs of about equal elements, no more than cost hardly more than the fewest do."""
-    mean, count, lanes = _mean(rows), len(rows), policy.lanes
+    mean, count = _mean(rows), len(rows)
     elements, most = sum([prod(sizes) for sizes, _, _ in rows]), policy.max_elements or inf
     fewest = max(-(-count // costs.steps[-1]), min(count, ceil(elements / most)))
-    totals = {
-        runs: runs * costs.cost(-(-count // runs), mean)
+    each = {
+        runs: costs.cost(-(-count // runs), mean)
         for runs in range(fewest, min(count, max(MAX_PACKED, fewest)) + 1)
     }
-    least = min(totals.values())
-    runs = max(runs for runs, total in totals.items() if total <= least * EARLY_SLACK)
-    if runs < lanes and totals.get(lanes, inf) <= least * LANE_SLACK:
-        runs = lanes
+    dear = min(runs * cost for runs, cost in each.items()) * LANE_SLACK
+    ends = {
+        runs: min(_ends([cost] * runs, costs, policy))
+        for runs, cost in each.items()
+        if runs * cost <= dear
+    }
+    latest = min(ends.values()) * EARLY_SLACK
+    runs = max(runs for runs, end in ends.items() if end <= latest)
     return _even(rows, elements / runs, costs.steps[-1], most)
 
 
@@ -288,12 +298,28 @@ def _mean(rows: list[_Row]) -> Shape:
     return tuple(-(-sum(column) // len(rows)) for column in columns)
 
 
-def _makespan(rows: list[_Row], cuts: list[_Cut], costs: CostModel, lanes: int) -> float:
-    """Return when the last lane ends if each takes the longest run left."""
-    ends = [0.0] * lanes
-    for cost in sorted((costs.cost(e - s, _sizes(rows[s:e])) for s, e in cuts), reverse=True):
+def _each(rows: list[_Row], cuts: list[_Cut], costs: CostModel) -> list[float]:
+    """Return what each run costs."""
+    return [costs.cost(end - start, _sizes(rows[start:end])) for start, end in cuts]
+
+
+def _ends(each: list[float], costs: CostModel, policy: Policy) -> tuple[float, float]:
+    """Return when the last of these runs ends: side by side, and in turn.
+
+    Side by side a lane that is free takes the longest left.
+    """
+    ends = [0.0] * policy.lanes
+    for cost in sorted(each, reverse=True):
         ends[ends.index(min(ends))] += cost
-    return max(ends)
+    return max(ends), costs.expected(sum(each), alone=True) if policy.in_turn else inf
+
+
+def side_by_side(runs: Sequence[SubBatch], costs: CostModel, policy: Policy) -> bool:
+    """Return whether these runs of a batch are done sooner in all lanes than in turn."""
+    if policy.lanes == 1:
+        return False
+    together, in_turn = _ends([run.cost_ns for run in runs], costs, policy)
+    return together <= in_turn
 
 
 def _cut(rows: list[_Row], costs: CostModel, cap: float) -> tuple[list[_Cut], float]:
