@@ -1,9 +1,12 @@
 """An answer that has no room in the memory that stub and host share is known before it is sent."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from ge_backend.errors import OutOfMemory
+from ge_backend.host import room as room_module
 from ge_backend.host.room import FRESH_NS, Room, check_room_to_wait
 
 
@@ -32,7 +35,7 @@ def test_an_answer_without_room_is_refused(shared, mib, left, free, fits):
 def test_answers_of_one_moment_share_what_is_left(shared, monkeypatch):
     """The system is asked again where that does not do, and once a moment is over."""
     room, now_ns = Room(), [10**9]
-    monkeypatch.setattr("ge_backend.host.room.time.monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr(room_module, "time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
     shared(left=32 << 20, free=0)
     room.check([np.zeros(9 << 20, np.uint8)])
     shared(left=0, free=0)
