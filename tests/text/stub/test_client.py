@@ -349,7 +349,9 @@ def test_closing_lets_texts_end_for_a_while(rig, monkeypatch):
     assert comes_true(lambda: held.ids == [0])
     ticks = itertools.count()  # also where that text has ended before anything is closed
     clock = SimpleNamespace(
-        monotonic=lambda: 1e9 * next(ticks) if ending.over.is_set() else 0.0, sleep=time.sleep
+        monotonic=lambda: 1e9 * next(ticks) if ending.over.is_set() else 0.0,
+        monotonic_ns=time.monotonic_ns,
+        sleep=time.sleep,
     )
     monkeypatch.setattr(generation, "time", clock)
     rig.client.close()
@@ -392,10 +394,10 @@ def test_looks_do_not_pile_up_at_an_executor_that_says_nothing(rig, monkeypatch)
 def test_what_the_executor_shows_of_itself_is_seen(rig):
     """Its memory and the work it holds, for the metrics; nothing of one that is gone."""
     rig.executor.outstanding.show_memory(5 << 20)
-    outstanding_work = rig.executor.outstanding.add(7)
+    rig.executor.outstanding.change(7)
     shown = rig.client.outstanding
     assert (shown.memory_bytes, shown.ns) == (5 << 20, 7)
-    outstanding_work.release()
+    rig.executor.outstanding.change(-7)
     rig.client.close()
     assert rig.client.outstanding is None
 

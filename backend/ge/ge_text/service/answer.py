@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ge_backend.errors import GeError
@@ -41,6 +41,7 @@ class TextAnswer:
         special: names of the tokens that are no text, by token; log-probabilities have them.
         prompt: its tokens, behind which the text goes on.
         warnings: what the request says and is not kept to.
+        on_end: called once, when all of its samples have ended.
     """
 
     asked: Submit
@@ -50,6 +51,7 @@ class TextAnswer:
     special: Mapping[int, str]
     prompt: tuple[int, ...]
     warnings: tuple[str, ...] = ()
+    on_end: Callable[[], None] = lambda: None
     _samples: list[_Sample] = field(init=False)
     _refused: bool = field(init=False, default=False)
 
@@ -62,27 +64,28 @@ class TextAnswer:
                 for token in given.ids:
                     sample.text.take(token)
 
-    @property
-    def over(self) -> bool:
-        """Whether all of its samples have ended."""
-        return all(sample.ended for sample in self._samples)
-
     def take(self, update: Update) -> bool:
         """Tell the client what is new; return whether a stop text has ended the sample.
 
-        A sample that had ended before an executor died is not told again.
+        A sample that had ended before an executor died is not told again. A `Sink` of the engine.
         """
         if update.error is not None:
             self._refuse(update.error)
         sample = self._samples[update.sample]
         if sample.ended:
             return True
-        update, text = self._certain_text(sample, update)
-        stopped = sample.text is not None and sample.text.stopped
+        text, stopped = "", False
+        if sample.text is not None:
+            update, text = self._certain_text(sample.text, update)
+            stopped = sample.text.stopped
         finish = Finish.STOP if stopped else update.finish
-        sample.ended = finish is not None
+        if finish is not None:
+            sample.ended = True
+            if all(one.ended for one in self._samples):
+                self.on_end()
         if update.error is not None:
             return stopped
+        asked = self.parameters.sampling.logprobs
         sample.cumulative += sum(update.logprobs)
         self.outbox.put(
             Delta(
@@ -91,7 +94,7 @@ class TextAnswer:
                 text=text,
                 ids=update.tokens,
                 samples=len(self._samples),
-                logprobs=self._logprobs(update),
+                logprobs=() if asked is None else self._logprobs(update),
                 cumulative=sample.cumulative,
                 finish="" if finish is None else WORDS.get(finish, finish.value),
                 prompt_tokens=len(self.prompt),
@@ -101,20 +104,18 @@ class TextAnswer:
         )
         return stopped
 
-    def _certain_text(self, sample: _Sample, update: Update) -> tuple[Update, str]:
+    def _certain_text(self, text: TextAssembler, update: Update) -> tuple[Update, str]:
         """Return an update without tokens behind a stop text, and the text that is certain now.
 
         There may be such tokens where an engine tells of several at once.
         """
-        if sample.text is None:
-            return update, ""
         pieces = []
         for count, token in enumerate(self._spoken(update), 1):
-            pieces.append(sample.text.take(token))
-            if sample.text.stopped:
+            pieces.append(text.take(token))
+            if text.stopped:
                 return _first(update, count), "".join(pieces)
         if update.finish is not None:
-            pieces.append(sample.text.rest())
+            pieces.append(text.rest())
         return update, "".join(pieces)
 
     def _spoken(self, update: Update) -> tuple[int, ...]:
@@ -127,8 +128,6 @@ class TextAnswer:
 
         That of a part of a letter has its `bytes`, too.
         """
-        if self.parameters.sampling.logprobs is None:
-            return ()
         tokens: list[str] = []
         drawn = zip(update.tokens, update.logprobs, update.ranks, update.top, strict=True)
         for token, own, own_rank, top in drawn:

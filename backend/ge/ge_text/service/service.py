@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ge_backend.errors import GeError, InvalidRequest
 from ge_backend.executor.server.lanes import result_or_error
@@ -24,9 +25,8 @@ from ge_backend.executor.server.timeline import RunLabel
 from ge_text.engine.figures import Figures
 from ge_text.engine.parameters import Parameters, parse_parameters
 from ge_text.engine.request import GenerationRequest
-from ge_text.engine.update import Update
 from ge_text.models.base import Tokenizer
-from ge_text.models.structure import Guide
+from ge_text.models.structure import Guide, Structure
 from ge_text.protocol import (
     Abort,
     Parts,
@@ -74,7 +74,8 @@ class GenerationService:
         self._joined = itertools.count()
         self._stepping = False
         self._closed = False
-        self._step_ns = 0  # what the latest step took, which is what the next one is expected to
+        self._step_ns = 0  # what the latest step took
+        self._expected_ns = 0  # what the one that is scheduled is expected to
         self._lock = threading.Lock()
 
     def join(self, client: Client) -> str:
@@ -157,7 +158,7 @@ class GenerationService:
             raise InvalidRequest(f"request {asked.number} is being served; take another number")
         parameters = self._parameters(asked)
         prompt = self._prompt(asked, special=parameters.add_special_tokens)
-        guide = self._guide(parameters)
+        guide = self._guide(parameters.structure) if parameters.structure else None
         request = GenerationRequest(
             id=member.name(asked.number),
             prompt=prompt,
@@ -170,10 +171,11 @@ class GenerationService:
         )
         warnings = guide.warnings if guide else ()
         text = self._opened.tokenizer, self._opened.special, prompt, warnings
-        answer = TextAnswer(asked, parameters, member.outbox, *text)
+        forget = partial(member.numbers.discard, asked.number)
+        answer = TextAnswer(asked, parameters, member.outbox, *text, on_end=forget)
         member.numbers.add(asked.number)
         try:
-            self._engine.submit(request, lambda update: self._tell(member, answer, update))
+            self._engine.submit(request, answer.take)
         except GeError:
             member.numbers.discard(asked.number)
             raise
@@ -199,11 +201,9 @@ class GenerationService:
             )
         return parameters
 
-    def _guide(self, parameters: Parameters) -> Guide | None:
+    def _guide(self, structure: Structure) -> Guide | None:
         """Return the compiled structure; made here, where no step waits for it."""
-        structure, compile_structure = parameters.structure, self._opened.compile_structure
-        if structure is None:
-            return None
+        compile_structure = self._opened.compile_structure
         if compile_structure is None:
             raise InvalidRequest(
                 f"{structure.kind.value} needs a tokenizer, and the checkpoint has no "
@@ -230,7 +230,8 @@ class GenerationService:
             if self._closed or self._stepping or not self._engine.has_work:
                 return
             self._stepping = True
-        self._outstanding_work = self._context.outstanding.add(self._step_ns)
+        self._expected_ns = self._step_ns
+        self._context.outstanding.change(self._expected_ns)
         self._context.lanes.submit(
             Job(
                 work=self._step,
@@ -239,49 +240,43 @@ class GenerationService:
                 priority=self._spec.priority,
                 owner=self,
                 model=self._spec.served_as,
-                cost_ns=self._step_ns,
+                cost_ns=self._expected_ns,
             )
         )
 
     def _step(self, grant: Grant) -> Callable[[], None]:
         """Bring the engine a step further; whatever becomes of that, another one may follow."""
-        failure = result_or_error(lambda: self._advance(grant), self._context.on_fault)
-        if isinstance(failure, GeError):
-            log.critical(
-                "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
-            )
-            self._context.on_fault()
-        return self._end_step
-
-    def _advance(self, grant: Grant) -> None:
         started_ns = time.monotonic_ns()
         plan = result_or_error(self._engine.step, self._context.on_fault)
         if isinstance(plan, GeError):
-            self._engine.abort(plan)
+            self._abort(plan)
             label, error = RunLabel(self._spec.served_as), type(plan).__name__
         else:
             rows = len(plan.spans)
             label, error = RunLabel(self._spec.served_as, (rows, plan.num_tokens), rows), ""
         self._context.timeline.add(label, grant, started_ns, error)
         self._step_ns = time.monotonic_ns() - started_ns
+        return self._end_step
+
+    def _abort(self, error: GeError) -> None:
+        """End all texts; where not even that can be, the executor ends."""
+        failure = result_or_error(lambda: self._engine.abort(error), self._context.on_fault)
+        if isinstance(failure, GeError):
+            log.critical(
+                "the engine of %s cannot end its texts; the executor ends", self._spec.served_as
+            )
+            self._context.on_fault()
 
     def _end_step(self) -> None:
-        self._outstanding_work.release()
+        self._context.outstanding.change(-self._expected_ns)
         with self._lock:
             self._stepping = False
         self._schedule_step()
 
     def _dropped(self, error: GeError) -> None:
         """End all texts: there is no step for them."""
-        result_or_error(lambda: self._engine.abort(error), self._context.on_fault)
+        self._abort(error)
         self._end_step()
-
-    def _tell(self, member: _Member, answer: TextAnswer, update: Update) -> bool:
-        """Pass an update on; called by the lane that steps. See `generate.update.Sink`."""
-        stopped = answer.take(update)
-        if answer.over:
-            member.numbers.discard(answer.asked.number)
-        return stopped
 
     def _stats(self) -> StatsReply:
         """Return what was counted since a stub asked last, and the levels of now."""

@@ -120,8 +120,8 @@ class _Live:
     proven: bool = True
     samples: list[_LiveSample] = field(default_factory=list)
 
-    def asked(self) -> Submit:
-        """Return what an executor is sent: the time that is left is less the later that is."""
+    def again(self) -> Submit:
+        """Return what a later executor is sent: the time that is left is less the later that is."""
         samples = tuple(sample.now() for sample in self.samples) or self.submit.samples
         submit = replace(self.submit, samples=samples, again=self.deaths > 0)
         if self.deadline_ns:
@@ -227,8 +227,8 @@ class GenerationClient:
         with self._lock:
             if self._failure is not None:
                 raise DeviceUnavailable(f"{self._failure}; it is tried again meanwhile")
-            self._live[submit.number] = _Live(submit, sink, deadline_ns)
-            self._send_waiting()
+            self._live[submit.number] = live = _Live(submit, sink, deadline_ns)
+            live.sent = self._post(submit)
 
     def ask_stats(self) -> None:
         """Ask for figures, unless that has been done already; `on_stats` gets them."""
@@ -310,7 +310,7 @@ class GenerationClient:
             whole, last = live.note(deltas)
             if last:
                 del self._live[number]
-            if last or live.deaths > DEATHS_BEFORE_ALONE:
+            if live.deaths > DEATHS_BEFORE_ALONE:
                 self._send_waiting()
         _log_errors(lambda: live.sink.add(whole, last=last))
 
@@ -329,7 +329,7 @@ class GenerationClient:
         """Send what the executor does not have yet; the lock is held."""
         for live in self._live.values():
             if not live.sent and (live.deaths <= DEATHS_BEFORE_ALONE or not self._on_trial()):
-                live.sent = self._post(live.asked())
+                live.sent = self._post(live.again())
                 live.proven = live.deaths <= DEATHS_BEFORE_ALONE
 
     def _on_trial(self) -> bool:

@@ -19,14 +19,14 @@ def page():
 
 
 def test_every_view_sees_the_sum_as_it_is(page):
-    """The work of all stubs adds up, and goes when it is released, once each."""
+    """The work of all stubs adds up, and goes when it has ended."""
     views = [OutstandingView(page.descriptor) for _ in range(2)]
-    first, second = page.add(30), page.add(12)
+    page.change(30)
+    page.change(12)
     assert [view.ns for view in views] == [42, 42]
-    first.release()
-    first.release()
+    page.change(-30)
     assert [view.ns for view in views] == [12, 12]
-    second.release()
+    page.change(-12)
     assert [view.ns for view in views] == [0, 0]
 
 
@@ -34,7 +34,7 @@ def test_the_pool_is_seen_beside_it(page):
     """Neither disturbs the other; before the first sample there is no pool."""
     view = OutstandingView(page.descriptor)
     assert view.pool == PoolSample()
-    page.add(42)
+    page.change(42)
     sample = PoolSample(
         size_bytes=12 << 30, placed_bytes=4, leased_bytes=3, peak_bytes=2, evictions=1
     )
@@ -58,7 +58,7 @@ def test_a_view_outlives_the_executor():
     """What is read then is old, and harms nobody."""
     page = Outstanding()
     view = OutstandingView(page.descriptor)
-    page.add(7)
+    page.change(7)
     page.close()
     assert view.ns == 7
 
@@ -69,8 +69,9 @@ def test_no_work_is_lost_between_threads(page):
 
     def work():
         for _ in range(2000):
-            page.add(3).release()
-        page.add(1)
+            page.change(3)
+            page.change(-3)
+        page.change(1)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -98,10 +99,10 @@ def test_something_else_is_refused():
 def test_sums_that_no_cell_can_hold_are_shown_as_the_most():
     """One stub's nonsense does not end the connections of others, and is forgotten again."""
     outstanding = Outstanding()
-    work = [outstanding.add(2**62) for _ in range(3)]
+    for _ in range(3):
+        outstanding.change(2**62)
     view = OutstandingView(outstanding.descriptor)
     assert view.ns == 2**63 - 1
-    work.pop().release()
-    work.pop().release()
+    outstanding.change(-(2**63))
     assert view.ns == 2**62
     outstanding.close()

@@ -155,12 +155,12 @@ def test_a_closed_socket_is_a_lost_executor(ends):
 def test_a_full_socket_refuses_instead_of_waiting(ends):
     """`send_unless_full` returns False once the peer has left enough unread, and True after."""
     sent = 0
-    while wire.send_unless_full(ends[0], Inspect(id=sent)):
+    while wire.send(ends[0], Inspect(id=sent), wait=False):
         sent += 1
     assert [Inbox(ends[1]).receive()[0] for _ in range(sent)] == [
         Inspect(id=i) for i in range(sent)
     ]
-    assert wire.send_unless_full(ends[0], Inspect(id=sent))
+    assert wire.send(ends[0], Inspect(id=sent), wait=False)
 
 
 def test_what_was_encoded_before_is_sent_with_or_without_waiting(ends):

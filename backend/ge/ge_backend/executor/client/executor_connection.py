@@ -120,7 +120,7 @@ class ExecutorConnection:
 
     def send_unless_full(self, message: Message) -> bool:
         """Send a message, or return False where an answer has to be taken first; else as `send`."""
-        return wire.send_unless_full(self.sock, message)
+        return wire.send(self.sock, message, wait=False)
 
     def ask(
         self, message: Message, expected: type[_Answer], descriptors: tuple[int, ...] = ()

@@ -19,7 +19,7 @@ from ge_backend.device.health import Health
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol.descriptors import created, mapped
 
-__all__ = ["Outstanding", "OutstandingView", "OutstandingWork", "PoolSample"]
+__all__ = ["Outstanding", "OutstandingView", "PoolSample"]
 
 NBYTES = mmap.PAGESIZE
 # What a cell holds; a sum of estimates may be more, when a stub sends nonsense.
@@ -61,13 +61,8 @@ class Outstanding:
         self._cells = memoryview(memory).cast("q")
         self.show_health(Health())
 
-    def add(self, cost_ns: int) -> OutstandingWork:
-        """Count a run that has come, until it is released."""
-        self.change(cost_ns)
-        return OutstandingWork(self, cost_ns)
-
     def change(self, by_ns: int) -> None:
-        """Let the stubs see `by_ns` more work, or less where it is below zero."""
+        """Let the stubs see `by_ns` more work as a run comes, or less once it has ended."""
         with self._lock:
             self._total_ns += by_ns
             self._cells[0] = min(self._total_ns, MAX_NS)
@@ -93,19 +88,6 @@ class Outstanding:
     def close(self) -> None:
         """Close the descriptor; pages mapped elsewhere stay what they are."""
         os.close(self.descriptor)
-
-
-@dataclass(slots=True)
-class OutstandingWork:
-    """One run's part of the sum."""
-
-    outstanding: Outstanding
-    cost_ns: int
-
-    def release(self) -> None:
-        """Count the run no longer, whichever way it ended; a second time does nothing."""
-        cost_ns, self.cost_ns = self.cost_ns, 0
-        self.outstanding.change(-cost_ns)
 
 
 class OutstandingView:

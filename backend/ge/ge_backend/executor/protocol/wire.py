@@ -27,7 +27,6 @@ __all__ = [
     "encode",
     "send",
     "send_encoded",
-    "send_unless_full",
 ]
 
 # A SEQPACKET record must fit into the socket's send buffer, 208 KiB by default on Linux.
@@ -99,28 +98,26 @@ def decode(block: bytes) -> Message:
         ) from error
 
 
-def send(sock: socket.socket, message: Message, descriptors: tuple[int, ...] = ()) -> None:
-    """Send one message and its descriptors (which stay the caller's); wait while the way is full.
+def send(
+    sock: socket.socket, message: Message, descriptors: tuple[int, ...] = (), *, wait: bool = True
+) -> bool:
+    """Send one message; all else as in `send_encoded`.
 
     Raises:
         ExecutorLost: the peer is gone.
         ProtocolError: the message is too long.
     """
-    _send(sock, encode(message), descriptors, 0, type(message).__name__)
-
-
-def send_unless_full(sock: socket.socket, message: Message) -> bool:
-    """Send one message if there is room for it now, else return False.
-
-    Raises:
-        ExecutorLost: the peer is gone.
-        ProtocolError: the message is too long.
-    """
-    return _send(sock, encode(message), (), socket.MSG_DONTWAIT, type(message).__name__)
+    what = type(message).__name__
+    return send_encoded(sock, encode(message), descriptors, wait=wait, what=what)
 
 
 def send_encoded(
-    sock: socket.socket, block: bytes, descriptors: tuple[int, ...] = (), *, wait: bool
+    sock: socket.socket,
+    block: bytes,
+    descriptors: tuple[int, ...] = (),
+    *,
+    wait: bool,
+    what: str = "an answer",
 ) -> bool:
     """Send what `encode` has returned; return False where there is no room for it.
 
@@ -129,11 +126,23 @@ def send_encoded(
         block: the message.
         descriptors: sent with it; they stay the caller's.
         wait: for room, for as long as the socket's SO_SNDTIMEO says.
+        what: it is, for messages.
 
     Raises:
         ExecutorLost: the peer is gone.
     """
-    return _send(sock, block, descriptors, 0 if wait else socket.MSG_DONTWAIT, "an answer")
+    flags = 0 if wait else socket.MSG_DONTWAIT
+    try:
+        if descriptors:
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+            sock.sendmsg([block], [rights], flags)
+        else:
+            sock.send(block, flags)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise ExecutorLost(f"the connection broke while sending {what}") from error
+    return True
 
 
 class Inbox:
@@ -174,22 +183,6 @@ class Inbox:
         except GeError:
             close_all(descriptors)
             raise
-
-
-def _send(
-    sock: socket.socket, block: bytes, descriptors: tuple[int, ...], flags: int, what: str
-) -> bool:
-    try:
-        if descriptors:
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
-            sock.sendmsg([block], [rights], flags)
-        else:
-            sock.send(block, flags)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise ExecutorLost(f"the connection broke while sending {what}") from error
-    return True
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]:

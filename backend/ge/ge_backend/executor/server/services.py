@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from ge_backend.device.base import Device
@@ -17,10 +18,11 @@ from ge_backend.device.imports import importing
 from ge_backend.device.shared import Shared
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.protocol.messages import Post
+from ge_backend.executor.protocol.messages import OpenService, Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.graph_cache import GraphCache
 from ge_backend.executor.server.lanes import Lanes
+from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.timeline import Timeline
 
 __all__ = ["SERVICES", "Client", "Service", "ServiceContext", "Services"]
@@ -53,31 +55,23 @@ class ServiceContext(Protocol):
     on_fault: Callable[[], None]
 
 
+@dataclass(frozen=True, eq=False)
 class Client:
-    """A connection that has opened a service, as the service sees it; compared by identity.
+    """A connection that has opened a service; compared by identity.
 
-    Args:
-        number: the id of the `OpenService` that it came by.
-        send: sends a message to the stub.
+    Attributes:
+        opened: what it came by.
+        service: what it has opened.
+        post: sends a body to the stub, from any thread; what one that has left misses is lost. It
+            waits while the stub has not taken what came before. So it is for threads that a service
+            has for this client; in `Service.receive` only where the stub reads while it sends. A
+            body has at most `wire.MAX_MESSAGE_BYTES` with some 20 bytes before it; one that is
+            longer is a ProtocolError.
     """
 
-    def __init__(self, number: int, send: Callable[[Post], None]) -> None:
-        self._number = number
-        self._send = send
-
-    def post(self, body: bytes) -> None:
-        """Send something to the stub, from any thread; what one that has left misses is lost.
-
-        It waits while the stub has not taken what came before. So it is for threads that a service
-        has for this client; in `Service.receive` only where the stub reads while it sends.
-
-        Args:
-            body: at most `wire.MAX_MESSAGE_BYTES` with some 20 bytes before it.
-
-        Raises:
-            ProtocolError: the body is too long.
-        """
-        self._send(Post(id=self._number, body=body))
+    opened: OpenService
+    service: Service
+    post: Callable[[bytes], None]
 
 
 class Service(Protocol):
@@ -126,18 +120,35 @@ class Services:
         """Return how many are open."""
         return len(self._shared)
 
-    def open(self, kind: str, key: str) -> Service:
-        """Return the service of this kind and key; pair with `release`.
+    def join(self, message: OpenService, outgoing: Outgoing) -> tuple[Client, str]:
+        """Make a connection a client of a service, which is opened first if it is not open.
+
+        Args:
+            message: names it.
+            outgoing: the way to the stub.
+
+        Returns:
+            The client, to be paired with `leave`, and what it is to know.
 
         Raises:
             ProtocolError: there is no such kind.
-            GeError: it cannot be opened; nothing is held then.
+            GeError: it cannot be opened, or refuses this client; nothing is held then.
         """
-        return self._shared.acquire((kind, key), lambda: self._made(kind, key))
+        key = message.kind, message.key
+        service = self._shared.acquire(key, lambda: self._made(*key))
+        client = Client(
+            message, service, lambda body: outgoing.send(Post(id=message.id, body=body), wait=True)
+        )
+        try:
+            return client, service.join(client)
+        except BaseException:
+            self._shared.release(key)
+            raise
 
-    def release(self, kind: str, key: str) -> None:
-        """Give up one share of a service."""
-        self._shared.release((kind, key))
+    def leave(self, client: Client) -> None:
+        """Have a client leave its service, and give up its share of it."""
+        client.service.leave(client)
+        self._shared.release((client.opened.kind, client.opened.key))
 
     def close_idle(self, *, now: bool = False) -> int:
         """Close the services that have had no client for the linger time, or all of those.

@@ -31,14 +31,13 @@ from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.descriptors import close_all, duplicate
 from ge_backend.executor.protocol.peer import peer_pid
 from ge_backend.executor.protocol.ranges import check_slots
-from ge_backend.executor.server.clients import Clients
 from ge_backend.executor.server.device_tensors import BoundGraphs, DeviceTensorStores
 from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.lanes import result_or_error
 from ge_backend.executor.server.outgoing import Outgoing
 from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.runs import HeldGraph, measure, run, run_graph
-from ge_backend.executor.server.services import ServiceContext, Services
+from ge_backend.executor.server.services import Client, ServiceContext, Services
 from ge_backend.executor.server.timeline import RunLabel
 from ge_backend.tensors import Array
 
@@ -78,7 +77,7 @@ class StubHandler:
         self._graphs: dict[int, HeldGraph] = {}
         self._arenas: dict[int, Segment] = {}
         self._bound_graphs = BoundGraphs(context.tensor_stores)
-        self._clients = Clients(context.services, partial(self._outgoing.send, wait=True))
+        self._clients: dict[int, Client] = {}
 
     def serve(self) -> None:
         """Answer messages until the stub leaves."""
@@ -111,7 +110,8 @@ class StubHandler:
     def _close(self) -> None:
         self._outgoing.close()
         self._context.lanes.cancel(self)
-        self._clients.close()
+        for client in self._clients.values():
+            self._context.services.leave(client)
         for held in self._graphs.values():
             if held.states is not None:
                 held.states.close()
@@ -144,7 +144,13 @@ class StubHandler:
             self._reply(message.id, lambda: (self._control(message, descriptors), None))
 
     def _post(self, message: messages.Post) -> None:
-        failure = result_or_error(lambda: self._clients.receive(message), self._context.on_fault)
+        failure: GeError | None
+        client = self._clients.get(message.id)
+        if client is None:
+            failure = ProtocolError(f"service {message.id} was not opened by this connection")
+        else:
+            receive = client.service.receive
+            failure = result_or_error(receive, self._context.on_fault, client, message.body)
         if failure is not None:
             self._outgoing.send(_failed(message.id, failure), wait=True)
 
@@ -225,8 +231,8 @@ class StubHandler:
             return context.graph_cache.run_bytes(entry, shapes)
 
         label = RunLabel(held.name, message.bucket, message.real_rows)
-        outstanding_work = context.outstanding.add(message.cost_ns)
-        end = outstanding_work.release
+        context.outstanding.change(message.cost_ns)
+        end = partial(context.outstanding.change, -message.cost_ns)
         job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
@@ -413,7 +419,7 @@ class StubHandler:
             messages.Compile: self._compile,
             messages.KeepStates: self._keep_states,
             messages.RetainTensors: self._retain_tensors,
-            messages.OpenService: self._clients.open,
+            messages.OpenService: self._open_service,
             messages.Inspect: lambda asked: self._context.report(asked.id),
             messages.HistoryRequest: lambda asked: self._context.timeline.history(
                 asked.id, asked.after
@@ -494,6 +500,11 @@ class StubHandler:
         memory = self._bound_graphs.open(message, held.entry.graph)
         held.bound = self._bound_graphs.run_of(message.graph)
         return memory
+
+    def _open_service(self, message: messages.OpenService) -> messages.Message:
+        client, spec = self._context.services.join(message, self._outgoing)
+        self._clients[message.id] = client
+        return messages.ServiceOpened(id=message.id, spec=spec)
 
     def _held(self, graph: int) -> HeldGraph:
         held = self._graphs.get(graph)
