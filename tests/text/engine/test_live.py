@@ -12,9 +12,28 @@ from ge_text.engine.request import GenerationRequest
 from ge_text.engine.settings import EngineSettings
 
 
+class Noted:
+    """In a scheduler's place: notes who began and who ended since it was asked last, in order."""
+
+    def __init__(self):
+        self.forecast = LengthForecast()
+        self._changes = []
+
+    def add(self, sequence):
+        self._changes.append(("began", sequence.request.id))
+
+    def remove(self, sequence, *, failed=False):
+        del failed
+        self._changes.append(("ended", sequence.request.id))
+
+    def changes(self):
+        changes, self._changes = self._changes, []
+        return changes
+
+
 def requests(max_waiting):
-    settings = EngineSettings(max_waiting_requests=max_waiting)
-    return LiveRequests(LengthForecast(), settings, (), Tally())
+    settings, noted = EngineSettings(max_waiting_requests=max_waiting), Noted()
+    return LiveRequests(noted, settings, (), Tally()), noted
 
 
 def arrived(name, *, again=False, sink=lambda _update: False):
@@ -22,50 +41,44 @@ def arrived(name, *, again=False, sink=lambda _update: False):
     return LiveRequest(request, sink, 0.0, 1)
 
 
-def began(changes):
-    return [one.request.id for change in changes for one in change.began]
-
-
-def ended(changes):
-    return [one.request.id for change in changes for one in change.ended]
-
-
 def test_notes_are_taken_once_in_their_order():
     """A cancellation never overtakes its request."""
-    live, updates = requests(9), []
+    (live, noted), updates = requests(9), []
     live.submit(arrived("a", sink=updates.append), 0)
     live.cancel("a")
-    first, second = live.receive(0.0)
-    assert (began([first]), ended([first])) == (["a"], [])
-    assert (began([second]), ended([second])) == ([], ["a"])
+    live.receive(0.0)
+    assert noted.changes() == [("began", "a"), ("ended", "a")]
     assert [type(update.error) for update in updates] == [Cancelled]
-    assert live.receive(0.0) == []
+    live.receive(0.0)
+    assert noted.changes() == []
 
 
 def test_a_cancellation_of_nobody_leaves_no_note():
     """Clients may cancel what has ended; that does not pile up."""
-    live = requests(9)
+    live, noted = requests(9)
     live.cancel("a")
-    assert live._notes == live.receive(0.0) == []
+    assert live._notes == []
+    live.receive(0.0)
+    assert noted.changes() == []
 
 
 def test_a_cancellation_is_of_the_request_that_had_the_id():
     """One that comes under the same id, once that has ended, is not cancelled."""
-    live = requests(9)
+    live, noted = requests(9)
     live.submit(arrived("a"), 0)
     live.receive(0.0)
     live.cancel("a")
     live.cancel("a")
-    (change,) = live.end_all(InvalidRequest("over"), 0.0)
-    assert ended([change]) == ["a"]
+    live.end_all(InvalidRequest("over"), 0.0)
+    assert noted.changes() == [("began", "a"), ("ended", "a")]
     live.submit(arrived("a"), 0)
-    changes = live.receive(0.0)
-    assert (began(changes), ended(changes)) == (["a"], [])
+    live.receive(0.0)
+    assert noted.changes() == [("began", "a")]
 
 
 def test_an_id_is_taken_until_its_request_has_ended():
     """Two live requests cannot be told apart by one id."""
-    live = requests(9)
+    live, _ = requests(9)
     live.submit(arrived("a"), 0)
     live.receive(0.0)
     with pytest.raises(InvalidRequest, match="'a' is being served"):
@@ -77,15 +90,16 @@ def test_an_id_is_taken_until_its_request_has_ended():
 
 def test_what_has_not_begun_is_not_ended_with_all_others():
     """It begins with the next step, for which nothing has failed."""
-    live = requests(9)
+    live, noted = requests(9)
     live.submit(arrived("a"), 0)
-    assert live.end_all(InvalidRequest("over"), 0.0) == []
-    assert began(live.receive(0.0)) == ["a"]
+    live.end_all(InvalidRequest("over"), 0.0)
+    live.receive(0.0)
+    assert noted.changes() == [("began", "a")]
 
 
 def test_too_many_waiting_are_refused_at_once():
     """Those in the queue count as well as those not yet received."""
-    live = requests(3)
+    live, _ = requests(3)
     live.submit(arrived("a"), 1)
     live.submit(arrived("b"), 1)
     with pytest.raises(QueueFull, match="3 requests wait"):
@@ -96,7 +110,7 @@ def test_too_many_waiting_are_refused_at_once():
 
 def test_who_was_taken_on_before_is_not_refused():
     """An executor dies with texts that run and texts that wait: the next one has to take them all."""
-    live = requests(1)
+    live, _ = requests(1)
     for name in "abc":
         live.submit(arrived(name, again=True), 0)
     with pytest.raises(QueueFull, match="3 requests wait"):
@@ -106,7 +120,7 @@ def test_who_was_taken_on_before_is_not_refused():
 
 def test_many_threads_lose_nothing():
     """Notes of several threads all arrive, each once."""
-    live, taken = requests(10**6), []
+    (live, noted), taken = requests(10**6), []
 
     def leave(thread):
         for number in range(200):
@@ -116,8 +130,10 @@ def test_many_threads_lose_nothing():
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        taken += began(live.receive(0.0))
+        live.receive(0.0)
+        taken += noted.changes()
     for thread in threads:
         thread.join()
-    taken += began(live.receive(0.0))
+    live.receive(0.0)
+    taken += noted.changes()
     assert len(set(taken)) == len(taken) == 800

@@ -1,13 +1,11 @@
 """Who is served when."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from builders.generation import sequence
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.parameters import Parameters
-from ge_text.engine.queue import enqueue, key_offset_s
+from ge_text.engine.queue import key_offset_s
 from ge_text.engine.request import GenerationRequest
 from ge_text.engine.settings import EngineSettings, Scheduling
 
@@ -27,7 +25,7 @@ def key(
     asked = Parameters(priority=priority, max_tokens=max_output if limited else None)
     request = GenerationRequest(id="r", prompt=(1,) * prompt, parameters=asked)
     settings = EngineSettings(scheduling=policy, aging_s=aging_s)
-    later_s = key_offset_s(settings, request, max_output, forecast or LengthForecast())
+    later_s = key_offset_s(settings, forecast or LengthForecast())(request, max_output)
     return at_s + later_s, number
 
 
@@ -80,17 +78,3 @@ def test_a_key_keeps_its_grain_on_an_old_clock():
     """Microseconds count even when the clock has run for years."""
     year = 3e7
     assert key(Scheduling.PRIORITY, at_s=year) < key(Scheduling.PRIORITY, at_s=year + 1e-6)
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans())))
-def test_the_queue_is_sorted_whatever_comes_and_goes(actions):
-    """The first is always the smallest key, and removing takes out that one only."""
-    queue, there = [], []
-    for number, (at_s, remove) in enumerate(actions):
-        if remove and there:
-            queue.remove(there.pop(at_s % len(there)))
-        else:
-            there.append(sequence(number=number, at_s=float(at_s)))
-            enqueue(queue, there[-1])
-        ordered = sorted(there, key=lambda one: one.key)
-        assert queue == ordered

@@ -12,7 +12,7 @@ from builders.integrity import block_defects
 from ge_text.engine.blocks import BlockPool
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.prefix import PrefixCache
-from ge_text.engine.scheduler import Changes, Scheduler
+from ge_text.engine.scheduler import Scheduler
 from ge_text.engine.sequence import SequenceState
 from ge_text.engine.settings import PreemptionMode
 
@@ -69,7 +69,7 @@ class Rig:
     def fork(self, parent, ends_after=None):
         """Let a sequence go on in two ways."""
         made = parent.fork()
-        self.scheduler.apply(Changes(forked=[(parent, made)]))
+        self.scheduler.fork(parent, made)
         self.made.append(made)
         self.lengths[made] = max(parent.num_output + 1, min(parent.max_output, ends_after or 99))
         return made
@@ -712,16 +712,19 @@ def test_forks_share_blocks_until_they_write():
     rig.run()
 
 
-def test_changes_are_applied_in_their_order():
-    """A fork reads the blocks of one that leaves with it, and whoever begins comes after both."""
+def test_a_fork_outlives_whom_it_came_from():
+    """It reads the blocks of one that leaves, and all is free when it has failed."""
     rig = Rig(blocks=3, max_tokens=40)
     one, next_one = rig.add(prompt=6, output=6), sequence(number=9, prompt=(1,) * 4)
     rig.step()
     held, two = list(one.blocks), one.fork()
-    rig.scheduler.apply(Changes(forked=[(one, two)], ended=[one], began=[next_one]))
+    rig.scheduler.fork(one, two)
+    rig.scheduler.remove(one)
+    rig.scheduler.add(next_one)
     assert (one.state, list(two.blocks)) == (SequenceState.FINISHED, held)
     assert (rig.scheduler.running, rig.scheduler.waiting) == ([two], [next_one])
-    rig.scheduler.apply(Changes(ended=[two, next_one]), failed=True)
+    for failed in (two, next_one):
+        rig.scheduler.remove(failed, failed=True)
     assert rig.pool.num_free == rig.pool.capacity
     assert (rig.scheduler.running, rig.scheduler.waiting) == ([], [])
 
@@ -750,3 +753,17 @@ def test_a_fork_of_a_labelled_block_takes_the_label_off():
     plan = rig.scheduler.schedule(100)
     assert plan.copies == ()
     assert two.blocks[1] not in rig.pool._labels
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans())))
+def test_the_queue_is_sorted_whatever_comes_and_goes(actions):
+    """The first is always the smallest key, and removing takes out that one only."""
+    rig, there = Rig(), []
+    for number, (at_s, remove) in enumerate(actions):
+        if remove and there:
+            rig.scheduler.remove(there.pop(at_s % len(there)))
+        else:
+            there.append(sequence(number=number, at_s=float(at_s)))
+            rig.scheduler.add(there[-1])
+        ordered = sorted(there, key=lambda one: one.key)
+        assert rig.scheduler.waiting == ordered

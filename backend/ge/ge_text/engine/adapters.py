@@ -13,7 +13,6 @@ from collections.abc import Iterable
 
 from ge_backend.errors import InvalidRequest
 from ge_text.engine.figures import Tally
-from ge_text.engine.request import GenerationRequest
 from ge_text.engine.sequence import Sequence
 from ge_text.models.adapter import StoredAdapter
 from ge_text.models.base import LanguageModel
@@ -35,19 +34,16 @@ class AdapterCache:
         self.held: dict[str, int] = {}
         self._model, self._budget, self._tally = model, budget, tally
 
-    def check(self, request: GenerationRequest) -> None:
-        """Raise InvalidRequest where a request's adapter can never be held."""
-        adapter = request.adapter
-        if adapter is not None and adapter.nbytes > self._budget:
+    def check(self, adapter: StoredAdapter) -> None:
+        """Raise InvalidRequest where an adapter can never be held."""
+        if adapter.nbytes > self._budget:
             raise InvalidRequest(
                 f"adapter {adapter.name!r} takes {adapter.nbytes} bytes and the model has "
                 f"{self._budget} for all of them; raise lora_bytes"
             )
 
     def may_join(self, sequence: Sequence, running: Iterable[Sequence]) -> bool:
-        """Return whether a sequence's adapter fits beside those of all that run."""
-        if not sequence.adapter:
-            return True
+        """Return whether the adapter that a sequence has fits beside those of all that run."""
         together = adapters_of((*running, sequence)).values()
         return sum(adapter.nbytes for adapter in together) <= self._budget
 

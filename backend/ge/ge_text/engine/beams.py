@@ -23,7 +23,7 @@ from ge_backend.errors import GraphFailed
 from ge_backend.tensors import Array
 from ge_text.engine.parameters import EarlyStopping, Parameters
 from ge_text.engine.runner import DrawnToken
-from ge_text.engine.scheduler import Changes
+from ge_text.engine.scheduler import Scheduler
 from ge_text.engine.sequence import Sequence
 
 __all__ = ["BeamGroup", "BeamPath", "BeamSearch"]
@@ -124,13 +124,17 @@ class BeamSearch:
 class BeamGroup:
     """The sequences of one request's beams.
 
+    Args:
+        sequence: of the prompt; it does not run yet.
+        scheduler: gets the sequences that they become.
+
     Attributes:
         sequences: in the order of the search; they have this list as their `group`.
         best: the best texts, best first, once they are certain; until then None.
     """
 
-    def __init__(self, sequence: Sequence) -> None:
-        """Begin with the sequence of the prompt, which does not run yet."""
+    def __init__(self, sequence: Sequence, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
         self.sequences = [sequence]
         self.best: list[BeamPath] | None = None
         self._search = BeamSearch(sequence.request.parameters, sequence.ends, sequence.max_output)
@@ -140,7 +144,7 @@ class BeamGroup:
         sequence.sampling = replace(sequence.sampling, temperature=0.0, logprobs=count)
         sequence.group = self.sequences
 
-    def take(self, drawn: DrawnToken) -> Changes:
+    def take(self, drawn: DrawnToken) -> None:
         """Take what a beam may go on with; once all have, let them go on."""
         first = drawn.sequence
         if drawn.top is None:
@@ -151,31 +155,32 @@ class BeamGroup:
             self._offers.clear()
         self._offers[first] = drawn.top
         if len(self._offers) < len(self.sequences):
-            return Changes()
+            return
         offers = [self._offers[sequence] for sequence in self.sequences]
         self._offers.clear()
         going = self._search.turn(offers)
-        if not going:
+        if going:
+            self._go_on(going)
+        else:
             self.best = self._search.whole
-            return Changes()
-        return self._go_on(going)
 
-    def _go_on(self, going: Many[tuple[int, int]]) -> Changes:
+    def _go_on(self, going: Many[tuple[int, int]]) -> None:
         """Let sequences be those of the beams that go on: their own, or forks of them."""
         before = list(self.sequences)
         after: list[Sequence] = []
-        forked: list[tuple[Sequence, Sequence]] = []
         for place, _ in going:
             beam = before[place]
             if beam in after:
-                forked.append((beam, beam.fork()))
-                beam = forked[-1][1]
+                fork = beam.fork()
+                self._scheduler.fork(beam, fork)
+                beam = fork
             after.append(beam)
-        ended = [sequence for sequence in before if sequence not in after]
+        for sequence in before:
+            if sequence not in after:
+                self._scheduler.remove(sequence)
         for sequence, (_, token) in zip(after, going, strict=True):
             sequence.append(token)
         self.sequences[:] = after
-        return Changes(forked=forked, ended=ended)
 
 
 def _longer(path: BeamPath, score: np.float32, token: int, logprob: float) -> BeamPath:

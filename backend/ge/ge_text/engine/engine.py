@@ -92,7 +92,7 @@ class Engine:
         self._drafter = None if draft is None else ModelDrafter(draft, num_blocks, clock)
         self._speculation = open_speculation(settings, self._tally, clock, self._drafter)
         self._drafting_s = 0.0
-        self._live = LiveRequests(self._scheduler.forecast, settings, model.eos, self._tally)
+        self._live = LiveRequests(self._scheduler, settings, model.eos, self._tally)
 
     @property
     def has_work(self) -> bool:
@@ -119,7 +119,8 @@ class Engine:
             QueueFull: too many wait.
         """
         max_output = self.limits.output_tokens(request)
-        self._adapters.check(request)
+        if request.adapter is not None:
+            self._adapters.check(request.adapter)
         live = LiveRequest(request, sink, self._clock(), max_output)
         self._live.submit(live, self._scheduler.num_new_requests)
 
@@ -133,7 +134,8 @@ class Engine:
         Raises:
             DeviceFault: the device broke; `abort` tells the clients.
         """
-        begun_s = self._receive()
+        begun_s = self._clock()
+        self._live.receive(begun_s)
         plan = self._schedule()
         outcome = self._runner.run(plan)
         self._scheduler.advance(outcome.computed)
@@ -145,9 +147,9 @@ class Engine:
 
     def abort(self, error: GeError) -> None:
         """End all requests with an error. For the thread that steps."""
-        now_s = self._receive()
-        for changes in self._live.end_all(error, now_s):
-            self._scheduler.apply(changes)
+        now_s = self._clock()
+        self._live.receive(now_s)
+        self._live.end_all(error, now_s)
 
     def figures(self) -> Figures:
         """Return what it has done and has. Any thread; sums may be a step apart from each other."""
@@ -171,13 +173,6 @@ class Engine:
             histograms=self._tally.pictures(),
         )
 
-    def _receive(self) -> float:
-        """Let requests in, and out that are cancelled or late; return the time."""
-        now_s = self._clock()
-        for changes in self._live.receive(now_s):
-            self._scheduler.apply(changes)
-        return now_s
-
     def _schedule(self) -> StepPlan:
         begun_s = self._clock()
         scheduler = self._scheduler
@@ -192,12 +187,12 @@ class Engine:
         return plan
 
     def _tell(self, outcome: Outcome) -> None:
-        """Hand out tokens and errors, and let the scheduler know what they change."""
+        """Hand out tokens and errors."""
         now_s = self._clock()
         for drawn in outcome.drawn:
-            self._scheduler.apply(self._live.take(drawn, now_s))
+            self._live.take(drawn, now_s)
         for sequence, error in outcome.failed.items():
-            self._scheduler.apply(self._live.fail(sequence, error, now_s), failed=True)
+            self._live.fail(sequence, error, now_s)
 
     def _measure(self, plan: StepPlan, outcome: Outcome, begun_s: float) -> None:
         """Learn from a step, and count it."""

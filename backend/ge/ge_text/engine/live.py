@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, InvalidRequest, QueueFull
-from ge_text.engine.admission import LengthForecast
 from ge_text.engine.beams import BeamGroup, BeamPath
 from ge_text.engine.figures import Tally
 from ge_text.engine.queue import key_offset_s
 from ge_text.engine.request import GenerationRequest
 from ge_text.engine.runner import DrawnToken
-from ge_text.engine.scheduler import Changes
+from ge_text.engine.scheduler import Scheduler
 from ge_text.engine.sequence import Finish, Sequence, SequenceState, make_sequence
 from ge_text.engine.settings import EngineSettings
 from ge_text.engine.update import Sink, Update
@@ -49,22 +48,24 @@ class LiveRequest:
 
 
 class LiveRequests:
-    """Requests by id; what their sequences become is returned.
+    """Requests by id.
 
     Args:
-        forecast: learns the lengths of those that end by themselves.
+        scheduler: gets their sequences; its forecast learns the lengths of those that end by
+            themselves.
         eos: the model's ends of text.
     """
 
     def __init__(
         self,
-        forecast: LengthForecast,
+        scheduler: Scheduler,
         settings: EngineSettings,
         eos: tuple[int, ...],
         tally: Tally,
     ) -> None:
-        self._forecast = forecast
-        self._settings = settings
+        self._scheduler = scheduler
+        self._offset_s = key_offset_s(settings, scheduler.forecast)
+        self._max_waiting = settings.max_waiting_requests
         self._eos = eos
         self._tally = tally
         self._by_id: dict[str, LiveRequest] = {}
@@ -84,10 +85,10 @@ class LiveRequests:
             QueueFull: too many wait, and the request was not taken on before.
             InvalidRequest: one that has not ended has the same id.
         """
-        name, most = live.request.id, self._settings.max_waiting_requests
+        name = live.request.id
         with self._lock:
             waiting += sum(not cancelled for _, cancelled in self._notes)
-            if waiting >= most and not live.request.again:
+            if waiting >= self._max_waiting and not live.request.again:
                 raise QueueFull(
                     f"{waiting} requests wait for this model, which is as many as may "
                     "(max_waiting_requests); try again later"
@@ -103,48 +104,50 @@ class LiveRequests:
             if name in self._by_id:
                 self._notes.append((self._by_id[name], True))
 
-    def receive(self, now_s: float) -> list[Changes]:
+    def receive(self, now_s: float) -> None:
         """Let those begin that have come; end those that are cancelled, and those that are late."""
         with self._lock:
             notes, self._notes = self._notes, []
-        changes: list[Changes] = []
         for live, cancelled in notes:
             if not cancelled:
-                changes.append(self._begin(live))
+                self._begin(live)
             elif self._by_id.get(live.request.id) is live:
-                error = Cancelled.by_client()
-                changes.append(self._end(live, Finish.CANCELLED, error, now_s))
-        return changes + self._end_late(now_s)
+                self._end(live, Finish.CANCELLED, Cancelled.by_client(), now_s)
+        late = [name for name, until_s in self._deadlines.items() if until_s <= now_s]
+        for live in map(self._by_id.__getitem__, late):
+            error = DeadlineExceeded.within(live.request.timeout_s or 0.0)
+            self._end(live, Finish.ERROR, error, now_s)
 
-    def end_all(self, error: GeError, now_s: float) -> list[Changes]:
+    def end_all(self, error: GeError, now_s: float) -> None:
         """End all that have begun with an error."""
         with self._lock:
             begun = [live for live in self._by_id.values() if live.sequences]
-        return [self._end(live, Finish.ERROR, error, now_s) for live in begun]
+        for live in begun:
+            self._end(live, Finish.ERROR, error, now_s)
 
-    def _begin(self, live: LiveRequest) -> Changes:
+    def _begin(self, live: LiveRequest) -> None:
         """Let a request's first sample wait; the others follow when its prompt is computed."""
         request = live.request
         (sample, given), *live.followers = request.samples()
-        first = self._start(live, sample, given, None)
+        self._start(live, sample, given, None)
         self._tally.add("prompt_tokens", len(request.prompt))
         if request.timeout_s is not None:
             self._deadlines[request.id] = live.at_s + request.timeout_s
-        return Changes(began=(first,))
 
-    def take(self, drawn: DrawnToken, now_s: float) -> Changes:
+    def take(self, drawn: DrawnToken, now_s: float) -> None:
         """Give a sequence its token and tell its client, of the end too if it is one.
 
         A token behind the end of its sequence is dropped.
         """
         sequence = drawn.sequence
         if sequence.state is SequenceState.FINISHED:
-            return Changes()
+            return
         live = self._by_id[sequence.request.id]
         if live.beams is not None:
-            changes = live.beams.take(drawn)
-            best = live.beams.best
-            return changes if best is None else self._answer(live, best, now_s)
+            live.beams.take(drawn)
+            if live.beams.best is not None:
+                self._answer(live, live.beams.best, now_s)
+            return
         sequence.append(drawn.token)
         self._count(sequence, live.at_s, now_s)
         finish = sequence.finish()
@@ -161,46 +164,49 @@ class LiveRequests:
         if live.sink(update):
             finish = Finish.STOP
         if finish:
-            self._forecast.observe(sequence)
+            self._scheduler.forecast.observe(sequence)
             self._tally.add(finish.value)
             live.sequences.remove(sequence)
-        began = self._follow(live, sequence) if live.followers else ()
+            self._scheduler.remove(sequence)
+        if live.followers:
+            followers, live.followers = live.followers, []  # they waited for this one
+            for sample, given in followers:
+                self._start(live, sample, given, sequence)
         if not live.sequences:
             self._close(live, now_s)
-        return Changes(ended=(sequence,) if finish else (), began=began)
 
-    def fail(self, sequence: Sequence, error: GeError, now_s: float) -> Changes:
+    def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
         """End a sample's request with an error: its client waits for none of the others then."""
-        if sequence.state is SequenceState.FINISHED:
-            return Changes()
-        return self._end(self._by_id[sequence.request.id], Finish.ERROR, error, now_s)
+        if sequence.state is not SequenceState.FINISHED:
+            live = self._by_id[sequence.request.id]
+            self._end(live, Finish.ERROR, error, now_s, failed=True)
 
-    def _end(self, live: LiveRequest, finish: Finish, error: GeError, now_s: float) -> Changes:
-        """End a request with all of its samples."""
+    def _end(
+        self,
+        live: LiveRequest,
+        finish: Finish,
+        error: GeError,
+        now_s: float,
+        *,
+        failed: bool = False,
+    ) -> None:
+        """End a request with all of its samples; `failed`: see `Scheduler.remove`."""
         samples = [one.sample for one in live.sequences] + [sample for sample, _ in live.followers]
         if live.beams is not None:
             samples = list(range(live.request.parameters.n))
-        ended = tuple(live.sequences)
+        for sequence in live.sequences:
+            self._scheduler.remove(sequence, failed=failed)
         self._close(live, now_s)
         for sample in samples:
             self._tally.add(finish.value)
             live.sink(Update(id=live.request.id, sample=sample, finish=finish, error=error))
-        return Changes(ended=ended)
-
-    def _end_late(self, now_s: float) -> list[Changes]:
-        """End those whose time has passed."""
-        late = [name for name, until_s in self._deadlines.items() if until_s <= now_s]
-        changes: list[Changes] = []
-        for live in map(self._by_id.__getitem__, late):
-            error = DeadlineExceeded.within(live.request.timeout_s or 0.0)
-            changes.append(self._end(live, Finish.ERROR, error, now_s))
-        return changes
 
     def _start(
         self, live: LiveRequest, sample: int, given: tuple[int, ...], leader: Sequence | None
-    ) -> Sequence:
+    ) -> None:
+        """Let a sample wait for its turn."""
         request = live.request
-        later_s = key_offset_s(self._settings, request, live.max_output, self._forecast)
+        later_s = self._offset_s(request, live.max_output)
         sequence = make_sequence(
             request,
             sample,
@@ -212,14 +218,9 @@ class LiveRequests:
         sequence.leader = leader
         live.sequences.append(sequence)
         if request.parameters.beam_width > 1:
-            live.beams = BeamGroup(sequence)
+            live.beams = BeamGroup(sequence, self._scheduler)
             live.sequences = live.beams.sequences
-        return sequence
-
-    def _follow(self, live: LiveRequest, leader: Sequence) -> list[Sequence]:
-        """Return the samples that begin now, since they waited for this one."""
-        followers, live.followers = live.followers, []
-        return [self._start(live, sample, given, leader) for sample, given in followers]
+        self._scheduler.add(sequence)
 
     def _close(self, live: LiveRequest, now_s: float) -> None:
         """Forget a request of which nothing goes on; its beams forget each other."""
@@ -229,7 +230,7 @@ class LiveRequests:
         with self._lock:
             del self._by_id[live.request.id]
 
-    def _answer(self, live: LiveRequest, best: Many[BeamPath], now_s: float) -> Changes:
+    def _answer(self, live: LiveRequest, best: Many[BeamPath], now_s: float) -> None:
         """Tell the client the best texts of a beam search that is over."""
         request = live.request
         if len(best) < request.parameters.n:
@@ -237,9 +238,11 @@ class LiveRequests:
                 f"the beam search found {len(best)} whole texts, and n is {request.parameters.n}; "
                 "ask for fewer, or for fewer stop_token_ids"
             )
-            return self._end(live, Finish.ERROR, error, now_s)
-        ended = tuple(live.sequences)
-        ends, found = ended[0].ends, ended[0].found
+            self._end(live, Finish.ERROR, error, now_s)
+            return
+        ends, found = live.sequences[0].ends, live.sequences[0].found
+        for sequence in live.sequences:
+            self._scheduler.remove(sequence)
         self._close(live, now_s)
         for sample, path in enumerate(best[: request.parameters.n]):
             finish = Finish.STOP if path.tokens[-1] in ends else Finish.LENGTH
@@ -257,7 +260,6 @@ class LiveRequests:
                     found=found,
                 )
             )
-        return Changes(ended=ended)
 
     def _count(self, sequence: Sequence, arrived_s: float, now_s: float) -> None:
         self._tally.add("generated_tokens")

@@ -144,12 +144,14 @@ def parse_parameters(
     values = {name: _READERS[name](name, value) for name, value in {**own_defaults, **said}.items()}
     if values.get("seed") == NO_SEED:
         del values["seed"]
-    words = values.pop("bad_words", ())
-    structure = _structure(values)
-    _check_beams(given, values)
+    if words := values.pop("bad_words", ()):
+        values["bad_words_ids"] = _bad_words(words, encode)
+    structure = None if values.keys().isdisjoint(_STRUCTURES) else _structure(values)
+    if not values.keys().isdisjoint(_NEED_BEAMS):
+        _check_beams(given, values)
     values["include_stop"] = values.pop("include_stop_str_in_output", False)
     own = {name: values.pop(name) for name in Parameters.__dataclass_fields__ if name in values}
-    sampling = Sampling(**{"seed": seed, **values}, bad_words_ids=_bad_words(words, encode))
+    sampling = Sampling(**{"seed": seed, **values})
     own["seeded"] = "seed" in values
     own["max_new_tokens"] = most_new
     return _consistent(Parameters(sampling=sampling, structure=structure, **own))
@@ -218,8 +220,6 @@ def _bad_words(words: Sequence[str], encode: Encode | None) -> BadWords:
     Within one it may stand behind a space, or behind none, where some tokenizers put one by
     themselves when a text begins: there it is looked for behind a line's end.
     """
-    if not words:
-        return BadWords()
     if encode is None:
         raise InvalidRequest("bad_words needs a tokenizer, and this model has none; leave it out")
     found: list[tuple[int, ...]] = []
@@ -238,13 +238,13 @@ def _bad_words(words: Sequence[str], encode: Encode | None) -> BadWords:
     return BadWords.of(dict.fromkeys(found))
 
 
-def _structure(values: dict[str, Any]) -> Structure | None:
+def _structure(values: dict[str, Any]) -> Structure:
     """Take the structure out of what was given; there is one at most."""
-    names = [name for name in _STRUCTURES if name in values]
-    if len(names) > 1:
-        listed = " and ".join(names)
+    name, *others = (name for name in _STRUCTURES if name in values)
+    if others:
+        listed = " and ".join((name, *others))
         raise InvalidRequest(f"{listed} are given; a text has one structure, leave the others out")
-    structure: Structure | None = values.pop(names[0]) if names else None
+    structure: Structure = values.pop(name)
     return structure
 
 
@@ -496,8 +496,8 @@ _DEFAULTS: Mapping[str, Any] = {
     for each in fields(default)
 } | {"include_stop_str_in_output": False, "logit_bias": {}, "bad_words": ()}
 _OF_BEAMS = {"length_penalty", "early_stopping"}
-_WITH_BEAMS = _OF_BEAMS | {
-    "beam_width",
+_NEED_BEAMS = _OF_BEAMS | {"beam_width"}
+_WITH_BEAMS = _NEED_BEAMS | {
     "temperature",
     "seed",
     "n",

@@ -98,12 +98,10 @@ class PrefixCache:
         if not self._takes(sequence):
             return iter(())
         size, known = self._pool.block_size, sequence.contents
-        before = _digest(*known[-1]) if known else _root(sequence)
-        while (len(known) + 1) * size <= tokens:
-            start = len(known) * size
+        for start in range(len(known) * size, tokens - size + 1, size):
+            before = _digest(*known[-1]) if known else _root(sequence)
             ids = sequence.ids(start, start + size).tobytes()
             known.append(BlockContent(before, ids))
-            before = _digest(before, ids)
         return islice(known, tokens // size)
 
 

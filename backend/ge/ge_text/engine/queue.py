@@ -15,34 +15,35 @@ Ties go to the one that came first.
 
 from __future__ import annotations
 
-from bisect import insort
+from collections.abc import Callable
 from operator import attrgetter
 
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.request import GenerationRequest
-from ge_text.engine.sequence import Sequence
 from ge_text.engine.settings import EngineSettings, Scheduling
 
-__all__ = ["enqueue", "key_offset_s"]
+__all__ = ["ORDER", "key_offset_s"]
 
 SJF_TOKENS = 1000  # as much as one level of priority
+# What a sequence is sorted by, also one that was served before.
+ORDER = attrgetter("key")
 
 
 def key_offset_s(
-    settings: EngineSettings,
-    request: GenerationRequest,
-    max_output: int,
-    forecast: LengthForecast,
-) -> float:
-    """Return the seconds after its coming that a request's key says."""
-    if settings.scheduling is Scheduling.PRIORITY:
-        return request.parameters.priority * settings.aging_s
-    if settings.scheduling is Scheduling.SJF:
+    settings: EngineSettings, forecast: LengthForecast
+) -> Callable[[GenerationRequest, int], float]:
+    """Return what says how many seconds after its coming the key of a request is.
+
+    It takes the request and the tokens that a sample of it may have.
+    """
+    aging_s = settings.aging_s
+
+    def shortest_first(request: GenerationRequest, max_output: int) -> float:
         most = request.parameters.max_tokens or forecast.expected(request, max_output)
-        return (len(request.prompt) + most) * settings.aging_s / SJF_TOKENS
-    return 0.0
+        return (len(request.prompt) + most) * aging_s / SJF_TOKENS
 
-
-def enqueue(sequences: list[Sequence], sequence: Sequence) -> None:
-    """Put a sequence among others where its key says, also one that was served before."""
-    insort(sequences, sequence, key=attrgetter("key"))
+    return {
+        Scheduling.FCFS: lambda _request, _max_output: 0.0,
+        Scheduling.SJF: shortest_first,
+        Scheduling.PRIORITY: lambda request, _max_output: request.parameters.priority * aging_s,
+    }[settings.scheduling]

@@ -80,7 +80,9 @@ class Limits:
         self.check_tokens("prompt", request.prompt)
         self.check_tokens("stop_token_ids", parameters.stop_token_ids)
         parameters.sampling.check_vocabulary(self.vocabulary)
-        longest = self._longest(request)
+        longest = self.max_length
+        if parameters.beam_width > 1:
+            longest = self._longest_of_beams(request)
         least = max(parameters.max_tokens or 1, parameters.min_tokens)
         if not request.prompt:
             raise InvalidRequest("the prompt has no token; it has to have at least one")
@@ -98,14 +100,13 @@ class Limits:
         room = longest - len(request.prompt)
         own = max(parameters.max_new_tokens or room, parameters.min_tokens)
         most = parameters.max_tokens or min(room, own)
-        self._check_resumed(request, most)
+        if request.generated:
+            self._check_resumed(request, most)
         return most
 
-    def _longest(self, request: GenerationRequest) -> int:
+    def _longest_of_beams(self, request: GenerationRequest) -> int:
         """Return how long prompt and output may be together, with a share of the cache per beam."""
         beams = request.parameters.beam_width
-        if beams == 1:
-            return self.max_length
         if beams > min(self.max_seqs, self.vocabulary):
             raise InvalidRequest(
                 f"beam_width is {beams}; the model has {self.vocabulary} tokens and runs "
@@ -118,7 +119,7 @@ class Limits:
     def _check_resumed(self, request: GenerationRequest, most: int) -> None:
         if request.parameters.beam_width > 1:
             return
-        if request.generated and len(request.generated) != request.parameters.n:
+        if len(request.generated) != request.parameters.n:
             raise InvalidRequest(
                 f"tokens of {len(request.generated)} samples came to go on from; "
                 f"n is {request.parameters.n}"

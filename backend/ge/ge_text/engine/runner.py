@@ -100,7 +100,8 @@ class Runner:
             self._try(move, self._swap_in, outcome)
         if plan.copies:
             self._copy(plan.copies, outcome)
-        self._load_adapters(plan.spans, outcome)
+        if any(span.sequence.adapter for span in plan.spans):
+            self._load_adapters(plan.spans, outcome)
         self._compute([s for s in plan.spans if s.sequence not in outcome.failed], outcome)
         return outcome
 
@@ -134,7 +135,7 @@ class Runner:
     def _load_adapters(self, spans: Many[Span], outcome: Outcome) -> None:
         """See that the model holds the step's adapters; who has one that fails, fails."""
         needed = adapters_of(span.sequence for span in spans)
-        self._tally.add("adapted_steps", bool(needed))
+        self._tally.add("adapted_steps")
         for key, adapter in needed.items():
             error = _error_of(partial(self._adapters.load, adapter, needed))
             if error is not None:

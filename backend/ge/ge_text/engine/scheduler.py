@@ -19,37 +19,23 @@ Source: vllm-project/vllm, vllm/v1/core/sched/scheduler.py (the rule).
 from __future__ import annotations
 
 from array import array
+from bisect import insort
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from ge_text.engine.admission import LengthForecast, PeakLoad
-from ge_text.engine.blocks import BlockPool
+from ge_text.engine.blocks import BlockContent, BlockPool
 from ge_text.engine.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.prefix import PrefixCache
-from ge_text.engine.queue import enqueue
+from ge_text.engine.queue import ORDER
 from ge_text.engine.sequence import Sequence, SequenceState
 
-__all__ = ["Changes", "Scheduler"]
+__all__ = ["Scheduler"]
 
 # Whether a sequence may join, beside those that run, as far as its adapter is concerned.
 MayJoin = Callable[[Sequence, Iterable[Sequence]], bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What has become of sequences, applied in this order.
-
-    Attributes:
-        forked: one that runs, and a new one with the same tokens, which reads the same blocks.
-        ended: they leave, wherever they are.
-        began: they wait.
-    """
-
-    forked: Many[tuple[Sequence, Sequence]] = ()
-    ended: Many[Sequence] = ()
-    began: Many[Sequence] = ()
 
 
 @dataclass(slots=True)
@@ -93,6 +79,14 @@ class _Draft:
             copies=tuple(self.copies),
             recomputed=tuple(self.recomputed),
         )
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What those that run take until their ends, and the contents that they compute next."""
+
+    load: PeakLoad
+    coming: set[BlockContent]
 
 
 class Scheduler:
@@ -145,16 +139,14 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait. It has to fit into the cache alone, at its full length."""
-        enqueue(self.waiting, sequence)
+        insort(self.waiting, sequence, key=ORDER)
 
-    def apply(self, changes: Changes, *, failed: bool = False) -> None:
-        """Take note of changes; what `failed` ones computed is not kept for others."""
-        for sequence, child in changes.forked:
-            self._fork(sequence, child)
-        for sequence in changes.ended:
-            self.remove(sequence, failed=failed)
-        for sequence in changes.began:
-            self.add(sequence)
+    def fork(self, sequence: Sequence, child: Sequence) -> None:
+        """Let another one run that has the same tokens; it reads the same blocks."""
+        blocks = sequence.blocks[: self._pool.blocks_for(sequence.num_computed)]
+        self._pool.share(blocks)
+        child.blocks.extend(blocks)
+        insort(self.running, child, key=ORDER)
 
     def remove(self, sequence: Sequence, *, failed: bool = False) -> None:
         """Take a sequence out, wherever it is; what it held is free at once.
@@ -213,13 +205,6 @@ class Scheduler:
             if len(sequence.blocks) > needed:
                 self._pool.release(sequence.blocks[needed:])
                 del sequence.blocks[needed:]
-
-    def _fork(self, sequence: Sequence, child: Sequence) -> None:
-        """Let another one run that has the same tokens; it reads the same blocks."""
-        blocks = sequence.blocks[: self._pool.blocks_for(sequence.num_computed)]
-        self._pool.share(blocks)
-        child.blocks.extend(blocks)
-        enqueue(self.running, child)
 
     def _continue_running(self, draft: _Draft) -> None:
         running = self.running
@@ -303,7 +288,7 @@ class Scheduler:
         self._free(sequence)
         sequence.proven &= sequence.swapped > 0
         sequence.state = SequenceState.WAITING
-        enqueue(self.waiting, sequence)
+        self.add(sequence)
 
     def _restart(self, group: list[Sequence], draft: _Draft) -> None:
         """Let the first of a group wait, with its prompt alone; the others are no more."""
@@ -317,7 +302,7 @@ class Scheduler:
         del group[1:]
         first.restart()
         first.state = SequenceState.WAITING
-        enqueue(self.waiting, first)
+        self.add(first)
         draft.recomputed.append(first)
 
     def _admit(self, draft: _Draft) -> None:
@@ -329,29 +314,40 @@ class Scheduler:
         free = self._max_seqs - sum(sequence.num_beams for sequence in self.running)
         if not self.waiting or free <= 0:
             return
-        load = PeakLoad(self.running, self.forecast, self._pool.block_size)
-        capacity = self._pool.capacity * self._pool.block_size
-        coming = self._prefixes.coming(self.running)
+        beside: _Beside | None = None
         while self.waiting and (sequence := self.waiting[0]).num_beams <= free:
             shared, tokens = self._find_computed(sequence)
-            place = tokens // self._pool.block_size
-            full = () if sequence.swapped else shared[:place]
-            if self.running and load.with_one_more(sequence, full) > capacity:
-                return
-            if not self._may_join(sequence, self.running):
-                return
-            if not sequence.swapped and self._prefixes.wanted(sequence, place) in coming:
-                return
+            if self.running:  # who is alone has the whole cache
+                beside = beside or self._beside()
+                if not self._may_run(sequence, shared, tokens, beside):
+                    return
             lacking = sequence.num_tokens - tokens
             count = draft.allowed(lacking)
             if not count:
                 return
             free -= sequence.num_beams
             self._start(sequence, shared, tokens, draft)
-            load.add(sequence)
+            if beside is not None:
+                beside.load.add(sequence)
+                beside.coming |= self._prefixes.coming((sequence,))
             self._grow(sequence, tokens + count, draft)
             draft.take(sequence, count, lacking)
-            coming |= self._prefixes.coming((sequence,))
+
+    def _beside(self) -> _Beside:
+        """Return what those that run take, which one that joins has to fit beside."""
+        load = PeakLoad(self.running, self.forecast, self._pool.block_size)
+        return _Beside(load, self._prefixes.coming(self.running))
+
+    def _may_run(self, sequence: Sequence, shared: Many[int], tokens: int, beside: _Beside) -> bool:
+        """Return whether a sequence may join those that run; it would begin with these tokens."""
+        place = tokens // self._pool.block_size
+        full = () if sequence.swapped else shared[:place]
+        capacity = self._pool.capacity * self._pool.block_size
+        if beside.load.with_one_more(sequence, full) > capacity:
+            return False
+        if sequence.adapter and not self._may_join(sequence, self.running):
+            return False
+        return sequence.swapped > 0 or self._prefixes.wanted(sequence, place) not in beside.coming
 
     def _find_computed(self, sequence: Sequence) -> tuple[Many[int], int]:
         """Return blocks with the first tokens of one that waits, and how many: at least one less.
@@ -387,7 +383,7 @@ class Scheduler:
             sequence.blocks.extend(shared)
             sequence.num_computed = tokens
         sequence.state, sequence.begun = SequenceState.RUNNING, True
-        enqueue(self.running, sequence)
+        insort(self.running, sequence, key=ORDER)
 
     def _free(self, sequence: Sequence) -> None:
         self._pool.release(sequence.blocks, proven=sequence.proven)

@@ -194,7 +194,7 @@ def make_sequence(
         request=request,
         sample=sample,
         key=key,
-        sampling=_sampling_of(parameters.sampling, sample),
+        sampling=_sampling_of(parameters.sampling, sample) if sample else parameters.sampling,
         num_prompt=len(request.prompt),
         max_output=max_output,
         ends=frozenset(ends),
@@ -208,4 +208,4 @@ def make_sequence(
 def _sampling_of(sampling: Sampling, sample: int) -> Sampling:
     """Return the sampling with this sample's seed, which stays within 64 bits."""
     seed = (sampling.seed + sample + _SEEDS // 2) % _SEEDS - _SEEDS // 2
-    return replace(sampling, seed=seed) if sample else sampling
+    return replace(sampling, seed=seed)
