@@ -131,9 +131,8 @@ class Submit:
         Raises:
             InvalidRequest: it is too long, or a token id is no number of a token.
         """
-        for token in self.ids:
-            if abs(token) > MAX_NUMBER:
-                raise InvalidRequest(f"input_ids has {token}, which is no token id")
+        if self.ids and abs(token := max(self.ids, key=abs)) > MAX_NUMBER:
+            raise InvalidRequest(f"input_ids has {token}, which is no token id")
         # A character takes six bytes at most, an id of up to 2**62 twenty.
         if 6 * (len(self.text) + len(self.parameters)) + 20 * len(self.ids) < MAX_REQUEST_BYTES:
             return

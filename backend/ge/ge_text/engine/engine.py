@@ -121,8 +121,7 @@ class Engine:
         max_output = self.limits.output_tokens(request)
         if request.adapter is not None:
             self._adapters.check(request.adapter)
-        live = LiveRequest(request, sink, self._clock(), max_output)
-        self._live.submit(live, self._scheduler.num_new_requests)
+        self._live.submit(LiveRequest(request, sink, self._clock(), max_output))
 
     def cancel(self, name: str) -> None:
         """End a request with the next step, if it has not ended by then. Any thread."""

@@ -78,14 +78,14 @@ class LiveRequests:
         """Return how many have not ended, those that begin with the next step included."""
         return len(self._by_id)
 
-    def submit(self, live: LiveRequest, waiting: int) -> None:
-        """Have a request begin with the next step; `waiting`: those in the scheduler's queue.
+    def submit(self, live: LiveRequest) -> None:
+        """Have a request begin with the next step.
 
         Raises:
             QueueFull: too many wait, and the request was not taken on before.
             InvalidRequest: one that has not ended has the same id.
         """
-        name = live.request.id
+        name, waiting = live.request.id, self._scheduler.num_new_requests
         with self._lock:
             waiting += sum(not cancelled for _, cancelled in self._notes)
             if waiting >= self._max_waiting and not live.request.again:

@@ -130,7 +130,8 @@ def parse_parameters(
     Raises:
         InvalidRequest: a name is unknown, or a value impossible; says which values are not.
     """
-    given = _without_defaults(given)
+    if not given.keys().isdisjoint(_AT_DEFAULT):
+        given = _without_defaults(given)
     unknown = sorted(set(given) - set(_READERS))
     if unknown:
         raise InvalidRequest(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ge_backend.errors import CONTEXT_LENGTH, InvalidRequest
@@ -79,7 +79,8 @@ class Limits:
         parameters = request.parameters
         self.check_tokens("prompt", request.prompt)
         self.check_tokens("stop_token_ids", parameters.stop_token_ids)
-        parameters.sampling.check_vocabulary(self.vocabulary)
+        if parameters.sampling.logit_bias or parameters.sampling.bad_words_ids:
+            parameters.sampling.check_vocabulary(self.vocabulary)
         longest = self.max_length
         if parameters.beam_width > 1:
             longest = self._longest_of_beams(request)
@@ -131,13 +132,13 @@ class Limits:
                     f"a sample that is to go on has {len(given)} tokens; it may have {most}"
                 )
 
-    def check_tokens(self, name: str, tokens: Iterable[int]) -> None:
+    def check_tokens(self, name: str, tokens: Sequence[int]) -> None:
         """See that tokens are the model's; `name` is for messages.
 
         Raises:
             InvalidRequest: one of them is not.
         """
-        for token in tokens:
+        for token in (min(tokens), max(tokens)) if tokens else ():
             if not 0 <= token < self.vocabulary:
                 raise InvalidRequest(
                     f"{name} has token {token}; the model's tokens are 0 to {self.vocabulary - 1}"

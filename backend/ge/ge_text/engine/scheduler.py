@@ -318,7 +318,9 @@ class Scheduler:
         while self.waiting and (sequence := self.waiting[0]).num_beams <= free:
             shared, tokens = self._find_computed(sequence)
             if self.running:  # who is alone has the whole cache
-                beside = beside or self._beside()
+                if beside is None:
+                    load = PeakLoad(self.running, self.forecast, self._pool.block_size)
+                    beside = _Beside(load, self._prefixes.coming(self.running))
                 if not self._may_run(sequence, shared, tokens, beside):
                     return
             lacking = sequence.num_tokens - tokens
@@ -332,11 +334,6 @@ class Scheduler:
                 beside.coming |= self._prefixes.coming((sequence,))
             self._grow(sequence, tokens + count, draft)
             draft.take(sequence, count, lacking)
-
-    def _beside(self) -> _Beside:
-        """Return what those that run take, which one that joins has to fit beside."""
-        load = PeakLoad(self.running, self.forecast, self._pool.block_size)
-        return _Beside(load, self._prefixes.coming(self.running))
 
     def _may_run(self, sequence: Sequence, shared: Many[int], tokens: int, beside: _Beside) -> bool:
         """Return whether a sequence may join those that run; it would begin with these tokens."""

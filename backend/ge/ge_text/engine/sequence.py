@@ -56,6 +56,7 @@ class Sequence:
         sampling: the request's, with the seed of this sample.
         num_prompt: tokens that were given.
         max_output: tokens that it may have beside them.
+        ends: tokens that end it, once `least` are known.
         num_tokens: known tokens, prompt and output.
         num_computed: tokens whose keys and values are in the cache.
         blocks: of the cache, in order.
@@ -81,6 +82,7 @@ class Sequence:
     num_prompt: int
     max_output: int
     ends: frozenset[int]
+    least: int
     num_tokens: int
     num_computed: int = 0
     blocks: array[int] = field(default_factory=lambda: array("q"))
@@ -146,28 +148,24 @@ class Sequence:
 
     def finish(self) -> Finish | None:
         """Return why the sequence ends with its latest token, if it does."""
-        if not self._too_short() and int(self._ids[self.num_tokens - 1]) in self.ends:
+        if int(self._ids[self.num_tokens - 1]) in self.ends and self.num_tokens >= self.least:
             return Finish.STOP
         if self.guide is not None and self.guide.complete:
             return Finish.COMPLETE
-        return Finish.LENGTH if self.remaining <= 0 else None
+        return Finish.LENGTH if self.num_output >= self.max_output else None
 
     def sample_row(self, drafts: tuple[int, ...] = ()) -> SampleRow:
         """Return what drawing the token behind the known ones, and these drafts, needs."""
         output = self._ids[self.num_prompt : self.num_tokens]
+        position = self.num_tokens + len(drafts)
         return SampleRow(
             sampling=self.sampling,
-            position=self.num_tokens + len(drafts),
+            position=position,
             prompt=self._ids[: self.num_prompt],
             output=np.concatenate((output, drafts)) if drafts else output,
-            forbidden=tuple(self.ends) if self._too_short(len(drafts)) else (),
+            forbidden=tuple(self.ends) if position < self.least else (),
             allowed=None if self.guide is None else partial(self.guide.mask, drafts),
         )
-
-    def _too_short(self, drafts: int = 0) -> bool:
-        """Whether no end may come yet, behind this number of drafts."""
-        few = self.num_output + drafts < self.request.parameters.min_tokens
-        return self.guide is None and few
 
 
 def make_sequence(
@@ -198,6 +196,7 @@ def make_sequence(
         num_prompt=len(request.prompt),
         max_output=max_output,
         ends=frozenset(ends),
+        least=len(request.prompt) + parameters.min_tokens if guide is None else 0,
         num_tokens=len(tokens),
         guide=guide,
         adapter=request.adapter.key if request.adapter else "",

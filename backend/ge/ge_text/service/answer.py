@@ -56,8 +56,12 @@ class TextAnswer:
     _refused: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        known = () if self.tokenizer is None else _last_text(self.tokenizer, self.prompt)
-        self._samples = [_Sample(self._assembler(known)) for _ in range(self.parameters.n)]
+        numbers = range(self.parameters.n)
+        if self.tokenizer is None:
+            self._samples = [_Sample(None) for _ in numbers]
+        else:
+            known = _last_text(self.tokenizer, self.prompt)
+            self._samples = [_Sample(self._assembler(self.tokenizer, known)) for _ in numbers]
         for sample, given in zip(self._samples, self.asked.samples, strict=False):
             sample.ended, sample.cumulative = given.ended, given.cumulative
             if sample.text is not None:
@@ -164,12 +168,10 @@ class TextAnswer:
             )
         self._refused = True
 
-    def _assembler(self, known: tuple[int, ...]) -> TextAssembler | None:
-        if self.tokenizer is None:
-            return None
+    def _assembler(self, tokenizer: Tokenizer, known: tuple[int, ...]) -> TextAssembler:
         parameters = self.parameters
         least = parameters.min_tokens if parameters.structure is None else 0
-        stream = self.tokenizer.stream(known, special=not parameters.skip_special_tokens)
+        stream = tokenizer.stream(known, special=not parameters.skip_special_tokens)
         return TextAssembler(stream, parameters.stop, least, include_stop=parameters.include_stop)
 
 

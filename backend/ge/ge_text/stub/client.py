@@ -89,11 +89,6 @@ class _LiveSample:
     last: Delta
     ended: bool
 
-    def take(self, delta: Delta) -> None:
-        """Keep what has come."""
-        self.ids += delta.ids
-        self.last, self.ended = delta, bool(delta.finish)
-
     def now(self) -> Sample:
         """Return it as an executor is sent it."""
         return Sample(ids=tuple(self.ids), ended=self.ended, cumulative=self.last.cumulative)
@@ -145,7 +140,9 @@ class _Live:
                 for at, one in enumerate(given)
             ]
         for delta in deltas:
-            self.samples[delta.sample].take(delta)
+            sample = self.samples[delta.sample]
+            sample.ids += delta.ids
+            sample.last, sample.ended = delta, bool(delta.finish)
         self.proven = True
         new = {delta.sample: delta for delta in deltas}
         whole = [new.get(at) or _without_news(one.last) for at, one in enumerate(self.samples)]

@@ -110,8 +110,8 @@ class _Builders:
             (one,) = (argument for argument in arguments if argument is not types.NoneType)
             return _optional_builder(self._of(one, rule))
         if origin is tuple:
-            check = rule.check_numbers if arguments[0] is int and rule.shape else None
-            return _tuple_builder(self._of(arguments[0], rule), check)
+            one = arguments[0]
+            return _numbers_builder(rule) if one is int else _tuple_builder(self._of(one, rule))
         if origin in {dict, Mapping}:
             return _dict_builder(_scalar_builder(str, self._usual), self._of(arguments[1], rule))
         return _scalar_builder(annotation, rule)
@@ -121,14 +121,26 @@ def _optional_builder(build: _Builder) -> _Builder:
     return lambda packed: None if packed is None else build(packed)
 
 
-def _tuple_builder(element: _Builder, check: _Check | None) -> _Builder:
+def _tuple_builder(element: _Builder) -> _Builder:
     def build(packed: Any) -> tuple[Any, ...]:
         if type(packed) is not list:
             raise TypeError(f"expected a list, got {packed!r:.80}")
-        values = tuple([element(item) for item in packed])
-        if check is not None:
-            check(values)
-        return values
+        return tuple([element(item) for item in packed])
+
+    return build
+
+
+def _numbers_builder(rule: Rule) -> _Builder:
+    """Return what looks at whole numbers together: a prompt has thousands of them."""
+
+    def build(packed: Any) -> tuple[int, ...]:
+        if type(packed) is not list or not {int}.issuperset(map(type, packed)):
+            raise TypeError(f"expected a list of int, got {packed!r:.80}")
+        for number in (min(packed), max(packed)) if packed else ():
+            rule.check_number(number)
+        if rule.shape:
+            rule.check_numbers(packed)
+        return tuple(packed)
 
     return build
 

@@ -174,7 +174,7 @@ class Inbox:
             )
         except OSError as error:
             raise ExecutorLost("the connection broke while waiting for a message") from error
-        descriptors = _descriptors(ancillary)
+        descriptors = _descriptors(ancillary) if ancillary else ()
         self.dropped = bool(flags & socket.MSG_CTRUNC and not descriptors)
         try:
             if not length:
@@ -186,8 +186,6 @@ class Inbox:
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> tuple[int, ...]:
-    if not ancillary:
-        return ()
     received = array.array("i")
     for level, kind, content in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

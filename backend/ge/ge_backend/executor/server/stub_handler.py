@@ -112,6 +112,7 @@ class StubHandler:
         self._context.lanes.cancel(self)
         for client in self._clients.values():
             self._context.services.leave(client)
+        self._clients.clear()
         for held in self._graphs.values():
             if held.states is not None:
                 held.states.close()
