@@ -54,6 +54,14 @@ def test_all_models_run_in_one_thread_whoever_asks(opened):
     assert not callers & set(threads)
 
 
+def test_a_model_of_openvino_is_asked_directly(monkeypatch):
+    """It has threads of its own, and handing a step over and back takes time."""
+    model = FakeLanguageModel()
+    found = OpenedLanguage(model=model, tokenizer=None, sampling={}, engine="openvino")
+    monkeypatch.setattr(own_thread, "open_language", lambda _: found)
+    assert OwnThread().open("target").model is model
+
+
 def test_what_a_model_is_and_returns_is_passed_on(opened):
     """Sizes are the model's own, and so is what is saved of its cache and put back."""
     _, (model, _), _ = opened

@@ -61,6 +61,7 @@ def test_what_loading_took_for_a_moment_goes_back_to_the_system(tmp_path, monkey
         priority=0,
         served_as="text",
         settings=settings,
+        engine="torch",  # which has a thread of its own to see it in
     )
     opened = open_engine(spec, context)
     assert seen[0] == "open_language"

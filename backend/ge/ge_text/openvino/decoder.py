@@ -74,7 +74,8 @@ class OpenVinoDecoder:
         shape = KeyValueShape(heads=weights.key_heads, key_dim=weights.dim, value_dim=weights.dim)
         self.shapes = (shape,) * weights.num_layers
         self.products = weights.products()
-        self._frequencies = [each.numpy() for each in weights.frequencies]
+        # The two halves of a head turn alike.
+        self._frequencies = [np.tile(each.numpy(), 2) for each in weights.frequencies]
         self._adapters = AdapterInputs(self.products, dtype)
         graph = llama_graph(weights, dtype, adapted=adapting is None)
         self.compressed = compress(graph).numbers if compressed else 0
@@ -82,6 +83,8 @@ class OpenVinoDecoder:
         options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE} if self.compressed else {}
         self._compiled = _compiled(graph, PRECISIONS[dtype], threads, options)
         self._request = self._compiled.create_infer_request()
+        self._kinds = {port.any_name: port.element_type.to_dtype() for port in graph.inputs}
+        self._places: dict[str, Array] = {}
         self._bound: PagedCache | None = None
 
     def logits(self, step: StepTensors) -> torch.Tensor:
@@ -101,7 +104,7 @@ class OpenVinoDecoder:
         }
         try:
             for name, array in inputs.items():
-                self._request.set_tensor(name, openvino.Tensor(array, shared_memory=True))
+                self._write(name, array)
             if step.adapters is not None:
                 for name, tensor in self._adapters.of(step.adapters, len(step.ids)):
                     self._request.set_tensor(name, tensor)
@@ -127,37 +130,46 @@ class OpenVinoDecoder:
                 self._request.set_tensor(f"{part}_cache.{index}", tensor_of(blocks))
         self._bound = cache
 
+    def _write(self, name: str, array: Array) -> None:
+        """Write an input to where the graph reads it, or to a new place if its shape is another.
+
+        Making a tensor known takes some 40 us, and most steps have the shapes of the one before.
+        """
+        place = self._places.get(name)
+        if place is None or place.shape != array.shape:
+            place = np.empty(array.shape, self._kinds[name])
+            self._request.set_tensor(name, openvino.Tensor(place, shared_memory=True))
+            self._places[name] = place
+        place[...] = array
+
     def _rotation(self, positions: Array) -> dict[str, Array]:
-        """Return cosines and sines float32 [T, 1, 1, D]: the two halves of a head are alike."""
+        """Return cosines and sines float32 [T, 1, 1, D]."""
         places = positions[:, None, None, None].astype(np.float32)
         found: dict[str, Array] = {}
         for index, frequencies in enumerate(self._frequencies):
             angles = places * frequencies
-            angles = np.concatenate((angles, angles), -1)
             names = rotation_names(index)
             found.update(zip(names, (np.cos(angles), np.sin(angles)), strict=True))
         return found
 
 
 def _sequences(groups: Sequence[Group]) -> dict[str, Array]:
-    """Return which of the tokens are whose, and where their keys are: int32."""
-    counts = np.concatenate([np.full(group.rows, group.query) for group in groups])
-    past = np.concatenate([np.maximum(group.lengths - group.query, 0) for group in groups])
-    lengths = past + counts
+    """Return which of the tokens are whose, and where their keys are."""
+    counts = np.repeat([group.query for group in groups], [group.rows for group in groups])
+    lengths = np.maximum(np.concatenate([group.lengths for group in groups]), counts)
     held = -(-lengths // BLOCK_SIZE)
     tables, first = [], 0
     for group in groups:
         used = np.arange(group.tables.shape[1]) < held[first : first + group.rows, None]
         tables.append(group.tables[used])
         first += group.rows
-    found = {
-        "past_lens": past,
+    return {
+        "past_lens": lengths - counts,
         "subsequence_begins": np.concatenate(([0], counts.cumsum())),
         "block_indices": np.concatenate(tables),
         "block_indices_begins": np.concatenate(([0], held.cumsum())),
         "max_context_len": lengths.max(),
     }
-    return {name: np.asarray(array, np.int32) for name, array in found.items()}
 
 
 def _compiled(graph: Any, precision: str, threads: int, options: Mapping[str, str]) -> Any:
