@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_text.engine.chunk import ENOUGH, FIRST, MAX_STRETCH, SMALLEST, ChunkController
+from ge_text.engine.chunk import CROWDED, ENOUGH, FIRST, MAX_STRETCH, SMALLEST, ChunkController
 
 
 def step_s(decodes, prompt_tokens):
@@ -103,6 +103,13 @@ def test_many_newcomers_may_make_few_streams_wait(newcomers, times):
     learned(controller)
     chunk = controller.tokens(8, newcomers)
     assert step_s(8, chunk) == pytest.approx(0.1 * times, rel=0.1)
+
+
+def test_on_a_slow_device_many_newcomers_wait_for_no_small_pieces():
+    """They are in the majority; where they are not, streams go before them."""
+    controller = ChunkController(fixed=0, budget=4096, target_s=0.001)
+    learned(controller)
+    assert [controller.tokens(8, newcomers) for newcomers in (8, 9)] == [SMALLEST, CROWDED]
 
 
 def test_rows_that_were_never_seen_alone_are_no_cost_of_prompts():

@@ -5,10 +5,11 @@ the first per number of rows (in powers of two), the second as what a step took 
 row more than was measured counts as a prompt token does.
 The chunk is what the target leaves room for. Where more texts wait for their first token than for
 their next one, a step may take as many times longer, up to `MAX_STRETCH`: what is lost to the few
-is less than what the many gain. Where none waits for a next token a step takes as long as that, but
-has `ENOUGH` tokens in any case: of several prompts the first ones answer while the others are read,
-who comes in the meantime waits no longer than for one step, and more tokens at once are computed no
-faster on a processor. On an accelerator the budget ends a step before its time does.
+is less than what the many gain; it has `CROWDED` tokens in any case, since on a slow processor the
+rows beside fewer would take most of it. Where none waits for a next token a step takes as long as
+that, but has `ENOUGH` tokens in any case: of several prompts the first ones answer while the others
+are read, who comes in the meantime waits no longer than for one step, and more tokens at once are
+computed no faster on a processor. On an accelerator the budget ends a step before its time does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 __all__ = ["ChunkController"]
 
 SMALLEST = 16  # prompts go on, whatever the target
+CROWDED = 64  # likewise, where more texts wait for their first token than for their next one
 FIRST = 128  # before anything is known
 EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
 ENOUGH = 256  # of this number each is computed as fast as of more at once
@@ -61,7 +63,8 @@ class ChunkController:
         known_s, unknown = self._decoding(decodes)
         left = int((target_s - known_s) / self.token_s) - unknown
         even = (decodes + left) // EVEN * EVEN - decodes
-        return min(max(SMALLEST, even), self.budget)
+        least = CROWDED if newcomers > decodes else SMALLEST
+        return min(max(least, even), self.budget)
 
     def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step."""

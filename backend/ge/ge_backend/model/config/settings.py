@@ -249,7 +249,7 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         key="itl_target_ms",
         default="100",
         help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps; "
-        "up to half as long again where more texts wait for their first token.",
+        "half as long again, or 64 tokens of prompts, where more texts wait for their first token.",
     ),
     Setting(
         key="block_size",
