@@ -28,11 +28,13 @@ FUSED = 'backend: "ge" parameters { key: "fuse" value { string_value: "whole" } 
 BARE = 'output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] }'
 
 
-def completed(folder, *, whole=ENSEMBLE, step=f"{STEP} {OUTPUT}", own=""):
+def completed(folder, *, whole=ENSEMBLE, step=f"{STEP} {OUTPUT}", own="", file="model.onnx"):
     """Return the fused model's configuration, completed from those beside it."""
     for name, config in {"step": step, "whole": whole, "fused": f"{FUSED} {own}"}.items():
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config)
+    if file:
+        (folder / "step" / "1" / file).touch()
     fused = read_folder(folder / "fused")
     return fused_document(dict(fused.document), fused.config(os.environ))
 
@@ -98,7 +100,7 @@ def test_batches_are_dynamic_unless_they_are_of_sequences(tmp_path, own):
 @pytest.mark.parametrize("step", [STEP, f"{STEP} {OUTPUT}"], ids=["completed", "declared"])
 def test_a_step_that_cannot_be_opened_is_named(tmp_path, step):
     """With the ensemble that it is in: its file's path alone would not tell whose step it is."""
-    document = completed(tmp_path, step=step)
+    document = completed(tmp_path, step=step, file="")
     config = ModelConfig.read(
         document, directory=tmp_path / "fused" / "1", version="1", environment={}
     )
@@ -134,7 +136,7 @@ def test_steps_that_were_opened_are_left_where_the_whole_cannot_be(tmp_path, mon
 def test_each_step_counts_under_its_own_devices(tmp_path, monkeypatch):
     """They may be others than the whole model's, which are those of all steps."""
     own = f'{STEP} {OUTPUT} parameters {{ key: "device" value {{ string_value: "null:1" }} }}'
-    document = completed(tmp_path, step=own)
+    document = completed(tmp_path, step=own, file="model.null")
     config = ModelConfig.read(
         document, directory=tmp_path / "fused" / "1", version="1", environment={}
     )
@@ -150,6 +152,47 @@ def test_each_step_counts_under_its_own_devices(tmp_path, monkeypatch):
         open_fused(config, recorder, Store(None), on_restart=print)
     labels = (("device", "null:1"), ("model", f"{config.name}/step"))
     assert recorder.drain().keys() == {("ge_batches_total", labels), ("ge_device_up", labels)}
+
+
+PLACED = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}'
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("file", "step", "own", "environment", "executor"),
+    [
+        ("tokenizer.json", "", "", {}, "inline"),
+        ("image.json", "", "", {}, "inline"),
+        ("model.onnx", "", "", {}, "auto"),
+        ("tokenizer.json", PLACED.format("priority", "1"), "", {}, "auto"),
+        ("tokenizer.json", PLACED.format("executor", "process"), "", {}, "process"),
+        ("tokenizer.json", "", PLACED.format("executor", "process"), {}, "process"),
+        ("tokenizer.json", "", "", {"GE_EXECUTOR": "process"}, "process"),
+        ("tokenizer.json", "", "", {"GE_WORKSPACE_POOL": "1GiB"}, "auto"),
+        ("model.onnx", "", PLACED.format("executor", "inline"), {}, "inline"),
+    ],
+)
+def test_texts_and_images_are_prepared_in_each_instance(
+    tmp_path, monkeypatch, count, file, step, own, environment, executor
+):
+    """As by a model of one instance, however many there are; what is said counts."""
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    group = f"instance_group {{ count: {count} kind: KIND_CPU }}"
+    document = completed(tmp_path, step=f"{STEP} {OUTPUT} {step}", own=f"{own} {group}", file=file)
+    config = ModelConfig.read(
+        document, directory=tmp_path / "fused" / "1", version="1", environment=os.environ
+    )
+    opened = []
+
+    def note(step, *_, **__):
+        opened.append((step.executor, step.instances))
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(fused, "open_model", note)
+    with pytest.raises(RuntimeError, match="enough"):
+        open_fused(config, Recorder(), Store(None), on_restart=print)
+    assert opened == [(executor, count)]
 
 
 @dataclass

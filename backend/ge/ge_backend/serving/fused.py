@@ -15,11 +15,13 @@ from typing import Any
 
 from ge_backend.errors import ConfigError, GeError, OutOfMemory
 from ge_backend.metrics import Recorder
-from ge_backend.model.config.model import ModelConfig
+from ge_backend.model.config.engine_table import PREPROCESS_ENDS
+from ge_backend.model.config.model import MachineConfig, ModelConfig
 from ge_backend.model.config.model_folder import ModelFolder
+from ge_backend.model.files.model_file import find_model_file
 from ge_backend.model.layout.layout import outside_layout
 from ge_backend.serving.batching.pipeline import Pipeline
-from ge_backend.serving.connect import complete_document
+from ge_backend.serving.connect import complete_document, runs_inline
 from ge_backend.serving.ensemble.dag import Dag
 from ge_backend.serving.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.serving.ensemble.retention import Place, StepRetention, step_retentions
@@ -205,15 +207,31 @@ def _configured(ensemble: Ensemble, config: ModelConfig) -> list[ModelConfig]:
     steps = []
     for at in ensemble.folders:
         with _named(ensemble.dag.name, at.path.name):
-            own = replace(
-                _completed(at),
-                instances=config.instances,
-                response_parameters=config.response_parameters,
+            own = _completed(at)
+            steps.append(
+                replace(
+                    own,
+                    instances=config.instances,
+                    executor=_executor_of(own, config),
+                    response_parameters=config.response_parameters,
+                )
             )
-            steps.append(own)
-    if config.executor != "auto":
-        steps = [replace(step, executor=config.executor) for step in steps]
     return steps
+
+
+def _executor_of(step: ModelConfig, config: ModelConfig) -> str:
+    """Return the parameter `executor` of a step: what the fused model says, else its own.
+
+    What makes tensors of texts and images needs no device that others share. Where neither says
+    anything each instance has it for itself, as a model of one instance does: a round trip to
+    another process takes longer than a short text.
+    """
+    if config.executor != "auto":
+        return config.executor
+    file = find_model_file(step.directory, step.filename, step.device)
+    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+    apart = file.name.endswith(PREPROCESS_ENDS) and runs_inline(replace(step, instances=1), machine)
+    return "inline" if apart else step.executor
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ __all__ = [
     "DEVICE_ENDS",
     "ENGINES",
     "LANGUAGE_ENGINES",
+    "PREPROCESS_ENDS",
     "SILENT_ENDS",
     "EngineRow",
     "LanguageRow",
@@ -88,6 +89,8 @@ DEVICE_ENDS = {"npu": (".om", ".onnx"), "null": (".null",)}
 SILENT_ENDS = (".pt",)
 # Files that may have several names for one tensor: config.pbtxt says which it goes by.
 ALIASED_ENDS = (".xml",)
+# Files of what makes tensors of texts and images.
+PREPROCESS_ENDS = ("tokenizer.json", "image.json")
 
 # Of several that can run a file, the first that is installed and has the precision does; where it
 # turns out that it cannot, the next one.
@@ -193,7 +196,7 @@ ENGINES: tuple[EngineRow, ...] = (
     EngineRow(
         name="tokenizers",
         kinds=("cpu",),
-        ends=("tokenizer.json",),
+        ends=PREPROCESS_ENDS[:1],
         opener="ge_backend.engines.preprocess.tokenizer:TokenizerGraph",
         libraries=("tokenizers",),
         extra="text",
@@ -204,7 +207,7 @@ ENGINES: tuple[EngineRow, ...] = (
     EngineRow(
         name="image",
         kinds=("cpu",),
-        ends=("image.json",),
+        ends=PREPROCESS_ENDS[1:],
         opener="ge_backend.engines.preprocess.image:ImageGraph",
         libraries=("PIL",),
         extra="image",
