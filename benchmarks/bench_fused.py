@@ -1,4 +1,4 @@
-"""One ensemble: fused into one model, also inline, as the host's ensemble, as three client calls.
+"""One ensemble: fused, also in two instances, as the host's own, and as three client calls.
 
 The ensemble is `text_classifier` of model_repository: tokenizer, encoder, classifier head. Texts
 have very different lengths.
@@ -24,11 +24,12 @@ from benchmarks.model_folder import parameter_lines
 
 __all__ = ["STEPS", "SYSTEMS", "draw_texts", "main", "scenario", "scripts", "write_models"]
 
-FUSED, INLINE, HOST = "text_classifier_fused", "text_classifier_fused_inline", "text_classifier"
+FUSED, HOST = "text_classifier_fused", "text_classifier"
+TWO = {"inline": f"{FUSED}_inline", "process": f"{FUSED}_process"}  # instances, by their executor
 CALLS = "three_calls"  # no model of its own
 SYSTEMS = (
     System(name="fused", model=FUSED, ours=True),
-    System(name="fused_inline", model=INLINE, ours=True),
+    *(System(name=f"fused_{name}", model=model, ours=True) for name, model in TWO.items()),
     System(name="host_ensemble", model=HOST),
     System(name=CALLS, model=CALLS),
 )
@@ -59,13 +60,15 @@ def scenario(folder: Path, seed: int = 1) -> compare.Scenario:
 
 
 def write_models(folder: Path) -> Path:
-    """Write the models of model_repository, made anew, and the fused one inline."""
+    """Write the models of model_repository, made anew, and the fused one in two instances."""
     repository = folder / "models"
     script = ROOT / "model_repository" / "make.py"
     subprocess.run([sys.executable, str(script), "--into", str(repository)], check=True)
-    shutil.copytree(repository / FUSED, repository / INLINE)
-    with (repository / INLINE / "config.pbtxt").open("a") as config:
-        config.write("\n" + parameter_lines({"executor": "inline"}))
+    whole = (repository / FUSED / "config.pbtxt").read_text()
+    for executor, name in TWO.items():
+        shutil.copytree(repository / FUSED, repository / name)
+        two = whole.replace("count: 1", "count: 2") + "\n" + parameter_lines({"executor": executor})
+        (repository / name / "config.pbtxt").write_text(two)
     return repository
 
 
