@@ -187,7 +187,11 @@ LISTED = HEAD + 'parameters { key: "buckets" value { string_value: "file:b.txt" 
     ("config", "left_out", "why"),
     [
         (SEQUENCES, {INSTANCES, "max_queue_size"}, "sequence_batching"),
-        (FUSED, {"max_elements", "priority"}, "each step of the ensemble 'whole'"),
+        (
+            FUSED,
+            {INSTANCES, "max_queue_size", "max_elements", "priority"},
+            "each step of the ensemble 'whole'",
+        ),
         (TWO_GROUPS, {INSTANCES}, "several groups"),
         (LONG_ROWS, {"max_elements"}, "4096 elements, more than 1024"),
         (LONG_TEXTS, {"max_elements"}, "2048 elements, more than 1024"),
@@ -209,6 +213,20 @@ def test_what_does_not_apply_is_left_out_and_said(written, ge_backend, config, l
     before = values_in(text_format.Parse(config, model_config_pb2.ModelConfig()))
     expected = {key: before[key] if key in left_out else of("low_latency")[key] for key in KEYS}
     assert values_in(read(folder)) == expected
+
+
+@pytest.mark.parametrize(("device", "count"), [("cpu", "1"), ("npu:0", "2")])
+def test_a_fused_ensemble_on_a_cpu_keeps_its_one_instance(
+    written, ge_backend, monkeypatch, device, count
+):
+    """Which runs the steps itself; a preset of one instance goes back to that."""
+    folder = written(FUSED)
+    monkeypatch.setenv("GE_DEVICE", device)
+    ge_backend("preset", folder, "high_throughput")
+    assert values_in(read(folder))[INSTANCES] == count
+    (folder / "config.pbtxt").write_text(f"{FUSED}instance_group [ {{ count: 3 }} ]\n")
+    ge_backend("preset", folder, "memory_constrained")
+    assert values_in(read(folder))[INSTANCES] == "1"
 
 
 WORDS = HEAD + BATCHED.replace("FP32 dims: [ -1 ]", "INT64 dims: [ -1 ]")

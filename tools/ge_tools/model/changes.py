@@ -19,6 +19,8 @@ __all__ = ["Change", "Changes", "changes_of", "refuse_ensemble"]
 
 OF_THE_HOST = (INSTANCES, BATCHING_DELAY, "max_queue_size")
 OF_STEPS = ("threads", "max_elements", "priority")
+# What takes several instances.
+OF_SEVERAL = (INSTANCES, "max_queue_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +118,26 @@ def _obstacle(key: str, value: str, document: Mapping[str, Any], config: ModelCo
     """Return why a setting does not apply to a model; "" where it does."""
     if "sequence_batching" in document and key in OF_THE_HOST:
         return "the model has sequence_batching, whose slots and order are the host's"
-    if config.fuse and key in OF_STEPS:
-        return f"it is a setting of each step of the ensemble {config.fuse!r}"
+    if config.fuse and (obstacle := _of_fused(key, value, config)):
+        return obstacle
     if key == INSTANCES and len(document.get("instance_group", [])) > 1:
         return "instance_group has several groups; set their counts by hand"
     if key == BATCHING_DELAY and "static_model" in document.get("parameters", {}):
         return "the parameter static_model excludes dynamic_batching"
     if key == "max_elements" and value != DEFAULTS[key]:
         return _uncounted(config) or _too_few_elements(int(value), config)
+    return ""
+
+
+def _of_fused(key: str, value: str, config: ModelConfig) -> str:
+    """Return why a setting does not apply to a model that runs an ensemble; "" where it does."""
+    if key in OF_STEPS:
+        return f"it is a setting of each step of the ensemble {config.fuse!r}"
+    if config.placement.kind == "cpu" and key in OF_SEVERAL and value != DEFAULTS[key]:
+        return (
+            f"on a CPU each step of the ensemble {config.fuse!r} runs soonest in the process of a "
+            "single instance, with which a queue would be lost"
+        )
     return ""
 
 
