@@ -47,6 +47,9 @@ def slot_defects(table):
         *range(table.capacity)
     }:
         problems.append(f"slots {taken} are taken, of {table.capacity}")
+    holders = {slot: key for key, slot in taken.items()}
+    if table._holders != holders or {*table._spare} != {*range(table.capacity)} - {*holders}:
+        problems.append(f"{table._holders} hold slots and {[*table._spare]} are spare, of {taken}")
     begun = table.events["begun"]
     gone = table.events.total() - begun
     if begun - gone != len(taken):

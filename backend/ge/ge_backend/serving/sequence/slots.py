@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from ge_backend.errors import ExecutorLost, GeError, InvalidRequest, QueueFull
@@ -74,6 +75,8 @@ class SlotTable:
         self.capacity = capacity
         self._idle_s = idle_s
         self._lives: OrderedDict[Key, _Life] = OrderedDict()  # longest idle first
+        self._holders: dict[int, Key] = {}  # of the slots that are taken
+        self._spare: dict[int, None] = dict.fromkeys(reversed(range(capacity)))  # the next one last
         self._lost: OrderedDict[Key, None] = OrderedDict()
         self.events: Counter[str] = Counter()
 
@@ -161,16 +164,17 @@ class SlotTable:
             self._free(key, "ended")
         _, place = key
         slot = self._next_slot(busy) if place is None else place
-        former = next((other for other, life in self._lives.items() if life.slot == slot), None)
-        if former is not None:
+        if (former := self._holders.get(slot)) is not None:
             idle_s = now_s - self._lives[former].seen_s
             self._free(former, "expired" if idle_s > self._idle_s else "displaced")
+        del self._spare[slot]
         self._lives[key] = _Life(slot=slot, seen_s=now_s)
+        self._holders[slot] = key
         self.events["begun"] += 1
 
     def _next_slot(self, busy: Collection[int]) -> int:
-        taken = [life.slot for life in self._lives.values()]
-        for slot in [*sorted(set(range(self.capacity)).difference(taken)), *taken]:
+        taken = (life.slot for life in self._lives.values())
+        for slot in chain(reversed(self._spare), taken):
             if slot not in busy:
                 return slot
         raise QueueFull(f"all {self.capacity} slots of this instance have a step under way")
@@ -181,7 +185,9 @@ class SlotTable:
         return life if life is not None and life.slot == step.slot else None
 
     def _free(self, key: Key, event: str) -> None:
-        del self._lives[key]
+        slot = self._lives.pop(key).slot
+        del self._holders[slot]
+        self._spare[slot] = None
         self.events[event] += 1
 
     def _unknown(self, key: Key) -> GeError:
