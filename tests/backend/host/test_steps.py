@@ -25,20 +25,27 @@ def read(index=0):
     return Request(index=index, rows=1, tensors={}, sizes=())
 
 
+def admit(steps, request):
+    """Admit a request's step, as a backend does."""
+    from ge_backend.host.steps import sequence_of
+
+    return steps.admit(read(), sequence_of(request), request)
+
+
 def test_flags_and_ids_are_the_hosts(module, pb_utils):
     """Bit 1 begins, bit 2 ends; ids are numbers or texts."""
     steps = module.Steps(Sequencer(BATCHING), Recorder())
-    begun = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=1))
+    begun = admit(steps, pb_utils.InferenceRequest(correlation_id="a", flags=1))
     assert (begun.slot, begun.starting) == (0, True)
     steps.settle(0, Reply(request=0, outputs={}))
-    other = steps.admit(read(), pb_utils.InferenceRequest(correlation_id=7, flags=1))
+    other = admit(steps, pb_utils.InferenceRequest(correlation_id=7, flags=1))
     assert (other.slot, other.starting) == (1, True)
     steps.settle(0, Reply(request=0, outputs={}))
-    ended = steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a", flags=2))
+    ended = admit(steps, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     assert (ended.slot, ended.starting) == (0, False)
     steps.settle(0, Reply(request=0, outputs={}))
     with pytest.raises(InvalidRequest):
-        steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a"))
+        admit(steps, pb_utils.InferenceRequest(correlation_id="a"))
 
 
 def test_what_becomes_of_sequences_is_counted(module, pb_utils):
@@ -46,10 +53,10 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
     recorder, sequencer = Recorder(), Sequencer(BATCHING)
     steps = module.Steps(sequencer, recorder)
     for name in (1, 2):
-        steps.admit(read(), pb_utils.InferenceRequest(correlation_id=name, flags=1))
+        admit(steps, pb_utils.InferenceRequest(correlation_id=name, flags=1))
         steps.settle(0, Reply(request=0, outputs={}))
     sequencer.lose_all()
-    steps.admit(read(), pb_utils.InferenceRequest(correlation_id=3, flags=3))
+    admit(steps, pb_utils.InferenceRequest(correlation_id=3, flags=3))
     steps.settle(0, Reply(request=0, outputs={}))
     steps.end_batch()
     assert recorder.drain() == {
@@ -58,7 +65,7 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
         ("ge_sequences_total", (("event", "lost"),)): 2,
         ("ge_sequences_total", (("event", "ended"),)): 1,
     }
-    steps.admit(read(), pb_utils.InferenceRequest(correlation_id=4, flags=1))
+    admit(steps, pb_utils.InferenceRequest(correlation_id=4, flags=1))
     steps.settle(0, Reply(request=0, outputs={}))
     steps.end_batch()
     assert recorder.drain()["ge_sequences_live", ()] == 1
@@ -78,17 +85,18 @@ def test_a_request_with_an_error_of_its_own_begins_and_ends_sequences(module, pb
     recorder, sequencer = Recorder(), Sequencer(BATCHING)
     steps = module.Steps(sequencer, recorder)
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=1))
-    assert steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a")).starting
+    assert admit(steps, pb_utils.InferenceRequest(correlation_id="a")).starting
     steps.settle(0, Reply(request=0, outputs={}))
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     with pytest.raises(InvalidRequest):
-        steps.admit(read(), pb_utils.InferenceRequest(correlation_id="a"))
+        admit(steps, pb_utils.InferenceRequest(correlation_id="a"))
 
 
 @pytest.mark.parametrize(("given", "ready"), [(0, False), ("", False), (1, True), ("x", True)])
 def test_a_place_without_a_sequence_is_not_ready(module, pb_utils, given, ready):
     """Null requests of the direct strategy have the id 0 or none."""
-    assert module.is_ready(pb_utils.InferenceRequest(correlation_id=given)) is ready
+    found = module.sequence_of(pb_utils.InferenceRequest(correlation_id=given))
+    assert (found, bool(found)) == (given, ready)
 
 
 def undecodable():
@@ -100,7 +108,7 @@ def test_an_id_that_is_no_text_is_refused(module, pb_utils):
     steps = module.Steps(Sequencer(BATCHING), Recorder())
     request = pb_utils.InferenceRequest(flags=3)
     request.correlation_id = undecodable
-    for ask in (module.is_ready, lambda request: steps.admit(read(), request)):
+    for ask in (module.sequence_of, lambda request: admit(steps, request)):
         with pytest.raises(
             InvalidRequest, match=r"sequence_id is not UTF-8: .* 0xff in position 3"
         ):

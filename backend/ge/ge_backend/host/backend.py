@@ -28,7 +28,7 @@ from ge_backend.host.codec import (
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
 from ge_backend.host.room import Room
-from ge_backend.host.steps import Steps, is_ready, nothing
+from ge_backend.host.steps import Steps, nothing, sequence_of
 from ge_backend.model.config.instances import instance_number
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.settings import without_effect
@@ -210,10 +210,14 @@ class Backend:
             GeError: it does not fit the model, or cannot be read for a reason unforeseen.
         """
         try:
-            if self._config.sequence is not None and not is_ready(host_request.request):
+            if self._config.sequence is None:
+                return read_request(index, host_request, self._layout)
+            if not (sequence := sequence_of(host_request.request)):
                 return None
             read = read_request(index, host_request, self._layout)
-            return read if self._steps is None else self._steps.admit(read, host_request.request)
+            if self._steps is None:
+                return read
+            return self._steps.admit(read, sequence, host_request.request)
         except GeError:
             raise
         except Exception as error:

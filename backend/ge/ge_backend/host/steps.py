@@ -19,8 +19,9 @@ from ge_backend.metrics import Recorder
 from ge_backend.serving.batching.progress import Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.sequence.sequencer import Sequencer
+from ge_backend.serving.sequence.slots import CorrelationId
 
-__all__ = ["Steps", "is_ready", "nothing"]
+__all__ = ["Steps", "nothing", "sequence_of"]
 
 START, END = 1, 2
 
@@ -35,20 +36,26 @@ class Steps:
         self._live = sequencer.live
         recorder.set("ge_sequences_live", self._live)
 
-    def admit(self, read: Request, request: Any) -> Request:
+    def admit(self, read: Request, sequence: CorrelationId, request: Any) -> Request:
         """Give what was read the slot of its sequence, and return it; `end_batch` comes in the end.
 
         Raises:
             InvalidRequest, ExecutorLost: as `Sequencer.admit`.
         """
-        sequence, start, end = _controls(request)
-        now_s = time.monotonic()
-        return self._sequencer.admit(read, sequence, start=start, end=end, now_s=now_s)
+        flags = request.flags()
+        return self._sequencer.admit(
+            read,
+            sequence,
+            start=bool(flags & START),
+            end=bool(flags & END),
+            now_s=time.monotonic(),
+        )
 
     def skip(self, index: int, request: Any) -> None:
         """Note the request at this place of the host's list, which gets an error instead."""
         with contextlib.suppress(InvalidRequest):  # whose it is can never be said
-            sequence, start, end = _controls(request)
+            sequence, flags = sequence_of(request), request.flags()
+            start, end = bool(flags & START), bool(flags & END)
             self._sequencer.skip(index, sequence, start=start, end=end, now_s=time.monotonic())
 
     def settle(self, index: int, reply: Reply) -> None:
@@ -69,23 +76,12 @@ class Steps:
             self._recorder.set("ge_sequences_live", self._live)
 
 
-def _controls(request: Any) -> tuple[Any, bool, bool]:
-    """Return the id of a request's sequence, and whether that begins and ends with it."""
-    flags = request.flags()
-    return _sequence(request), bool(flags & START), bool(flags & END)
-
-
-def is_ready(request: Any) -> bool:
-    """Whether a request is real, and not the place of a sequence that has none just now.
+def sequence_of(request: Any) -> Any:
+    """Return the id of a request's sequence: 0 or "" where it has none, and so is not real.
 
     Raises:
-        InvalidRequest: its id cannot be read.
+        InvalidRequest: it cannot be read; the host passes on bytes that are no text, too.
     """
-    return _sequence(request) not in (0, "")
-
-
-def _sequence(request: Any) -> Any:
-    """Return the id of a request's sequence; the host passes on bytes that are no text, too."""
     try:
         return request.correlation_id()
     except UnicodeDecodeError as error:

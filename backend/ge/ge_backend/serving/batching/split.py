@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import GraphFailed, InvalidRequest
@@ -66,8 +67,10 @@ def refused_requests(
     sub_batch: SubBatch, outputs: Mapping[str, Array]
 ) -> dict[int, InvalidRequest]:
     """Return the requests of which the graph refused a row, by position, and why: the first row."""
-    reasons = outputs.get(ROW_ERRORS, ())
     refused: dict[int, InvalidRequest] = {}
+    reasons = outputs.get(ROW_ERRORS)
+    if reasons is None:
+        return refused
     at = 0
     for span in sub_batch.spans:
         for row, reason in enumerate(reasons[at : at + span.count], start=span.first):
@@ -106,14 +109,13 @@ def _rows(
     cut = [axis if axis < padded else -1 for axis in output.axes]
     while cut and cut[-1] < 0:
         cut.pop()
+    if layout.batched and not cut:
+        ends = accumulate([span.count for span in sub_batch.spans], initial=0)
+        return [array[at:end] for at, end in pairwise(ends)]
     parts: list[Array] = []
     at = 0
     for span in sub_batch.spans:
         end = at + span.count
-        if layout.batched and not cut:
-            parts.append(array[at:end])
-            at = end
-            continue
         sizes = requests[span.request].sizes
         corner = [slice(sizes[axis] if axis >= 0 else None) for axis in cut]
         parts.append(array[(slice(at, end), *corner) if layout.batched else tuple(corner)])
