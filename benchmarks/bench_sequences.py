@@ -22,7 +22,7 @@ from benchmarks.recurrent import FEATURES, write_step
 
 __all__ = ["SYSTEMS", "main", "scenario"]
 
-OURS = {"ge_2": 2, "ge_1": 1, "ge_inline": 1}
+OURS = {"ge_2": 2, "ge_1": 1, "ge_inline_2": 2, "ge_inline": 1}
 RIVAL = {"state_dict_2": 2, "state_dict_1": 1}
 SYSTEMS = (
     *(System(name=name, model=name, ours=True) for name in OURS),
@@ -65,7 +65,7 @@ def scenario(folder: Path, hidden: int = 256) -> compare.Scenario:
         text = CONFIG.format(
             backend=backend, instances=instances, features=FEATURES, hidden=hidden, state=state
         )
-        parameters = {"executor": "inline"} if name == "ge_inline" else {}
+        parameters = {"executor": "inline"} if "inline" in name else {}
         code = ["state_dict"] if backend == "python" else []
         write_step(write_model(repository / name, text, parameters, code=code) / STEP, hidden)
     last = _last_answer(repository / "ge_1" / "1" / STEP, hidden)

@@ -229,8 +229,6 @@ class Backend:
     ) -> tuple[Any, GeError | None]:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
-        if isinstance(error, DeadlineExceeded):
-            error = host_request.too_late(error)
         if error is None:
             try:
                 written = write_response(
@@ -240,6 +238,8 @@ class Backend:
                 error = full if self._steps is None else StateLost.after(full)
             else:
                 return written, None
+        elif isinstance(error, DeadlineExceeded):
+            error = host_request.too_late(error)
         return self._refuse(error), error
 
     def _send(self, request: Any, response: Any) -> None:

@@ -6,14 +6,15 @@ from ge_backend.shapes.traffic.traffic import MAX_MISSED, REQUEST_ROWS, Traffic
 def test_a_batch_counts_once_in_rows_and_each_row_in_its_sizes():
     """Rows are those of a batch, since a bucket's rows are filled from several requests."""
     traffic = Traffic(("query", "doc"))
-    traffic.add([(2, (5, 90)), (1, (7, 90))])
-    traffic.add([])
+    counted = traffic.add([(2, (5, 90)), (1, (7, 90)), (1, (5, 90))])
+    assert counted == {(5, 90): 3, (7, 90): 1}
+    assert traffic.add([]) == {}
     taken = traffic.take()
     assert list(taken) == ["rows", REQUEST_ROWS, "query", "doc"]
-    assert taken["rows"].points() == [(3, 1)]
-    assert taken[REQUEST_ROWS].points() == [(1, 1), (2, 1)]
-    assert taken["query"].points() == [(5, 2), (7, 1)]
-    assert taken["doc"].points() == [(90, 3)]
+    assert taken["rows"].points() == [(4, 1)]
+    assert taken[REQUEST_ROWS].points() == [(1, 2), (2, 1)]
+    assert taken["query"].points() == [(5, 3), (7, 1)]
+    assert taken["doc"].points() == [(90, 4)]
 
 
 def test_what_was_taken_is_not_given_again():

@@ -445,10 +445,7 @@ class Pipeline:
         self.recorder.add_each(elements)
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
-        self.traffic.add([(request.rows, request.sizes) for request in requests])
-        rows_of: dict[Shape, int] = {}
-        for request in requests:
-            rows_of[request.sizes] = rows_of.get(request.sizes, 0) + request.rows
+        rows_of = self.traffic.add([(request.rows, request.sizes) for request in requests])
         for sizes in rows_of:
             if not costs.covers(sizes):
                 self.traffic.miss(sizes)

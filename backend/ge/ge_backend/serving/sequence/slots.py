@@ -113,9 +113,9 @@ class SlotTable:
         key = (sequence, place)
         if start:
             self._begin(key, busy, now_s)
-        elif key not in self._lives:
+        life = self._lives.get(key)
+        if life is None:
             raise self._unknown(key)
-        life = self._lives[key]
         life.seen_s = now_s
         self._lives.move_to_end(key)
         if life.going_on is not None and not end:

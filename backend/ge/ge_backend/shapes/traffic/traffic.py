@@ -26,22 +26,28 @@ class Traffic:
         self._histograms = self._empty()
         self._missed: set[Shape] = set()
 
-    def add(self, requests: Sequence[tuple[int, Shape]]) -> None:
-        """Count one batch: the rows of each request, and their size on each padded axis."""
+    def add(self, requests: Sequence[tuple[int, Shape]]) -> dict[Shape, int]:
+        """Count one batch: the rows of each request, and their size on each padded axis.
+
+        Returns:
+            How many rows have which sizes.
+        """
         if not requests:
-            return
+            return {}
         counts: dict[tuple[int, Shape], int] = {}  # a Counter would take longer than all else here
-        total = 0
         for request in requests:
             counts[request] = counts.get(request, 0) + 1
-            total += request[0]
+        rows_of: dict[Shape, int] = {}
+        for (rows, sizes), count in counts.items():
+            rows_of[sizes] = rows_of.get(sizes, 0) + rows * count
         with self._lock:
             of_batch, of_request, *of_axes = self._histograms.values()
-            of_batch.add(total)
+            of_batch.add(sum(rows_of.values()))
             for (rows, sizes), count in counts.items():
                 of_request.add(rows, count)
                 for histogram, size in zip(of_axes, sizes, strict=True):
                     histogram.add(size, rows * count)
+        return rows_of
 
     def miss(self, sizes: Shape) -> None:
         """Note sizes that no bucket covers."""
