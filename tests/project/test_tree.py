@@ -24,7 +24,6 @@ ELSEWHERE = {
     "engines/torch/pretrained.py": "tests/backend/engines/torch/test_encoder.py",
     "ge_tools/model/tested.py": "tests/tools/test_check.py",
     "ge_tools/model/changes.py": "tests/tools/test_preset.py",
-    "ge_tools/report/picture.py": "tests/tools/report/test_memory_plot.py",
     "ge_tools/report/tuning.py": "tests/tools/test_tune.py",
     "executor/process/main.py": "tests/process",
     "executor/protocol/messages.py": "tests/backend/executor/protocol/test_wire.py",

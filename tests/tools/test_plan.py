@@ -124,14 +124,6 @@ def test_progress_is_not_in_the_output(repository, ge_backend):
     assert out.count("\n") == 1
 
 
-def test_a_picture(repository, ge_backend, tmp_path):
-    """Beside the table."""
-    pytest.importorskip("matplotlib")
-    code, out, _ = ge_backend("plan", repository(one=64), "--plot", tmp_path / "plan.png")
-    assert (code, out.count("waits for")) == (0, 1)
-    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("kind", ["missing", "empty", "file"])
 def test_no_repository(tmp_path, ge_backend, kind):
     """One line, and the code of wrong usage."""
@@ -214,11 +206,10 @@ def test_a_model_of_one_size_has_no_largest_one(tmp_path, cache, ge_backend):
         (("--load", "10"), "--load needs --p99"),
         (("--p99", "10"), "of use with --load only"),
         (("--load", "10", "--p99", "10", "--pool", "1GiB"), "of use without --load only"),
-        (("--load", "10", "--p99", "10", "--plot", "plan.png"), "of use without --load only"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(repository, ge_backend, arguments, message):
-    """Of a load both numbers are needed, and it has no picture that could be waited for."""
+    """Of a load both numbers are needed, and it has no pool."""
     code, _, err = ge_backend("plan", repository(large=64), *arguments)
     assert code != 0
     assert message in err

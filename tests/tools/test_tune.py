@@ -1,4 +1,3 @@
-import builtins
 import json
 
 import pytest
@@ -188,35 +187,6 @@ def test_traffic_beyond_the_buckets_is_covered(model, trace, ge_backend):
     _, out, _ = ge_backend("tune", model(), "--trace", path)
     assert "25.0% are beyond the largest bucket" in out
     assert 'string_value: "20,100"' in out
-
-
-def test_a_plot(recorded, ge_backend, tmp_path):
-    """A PNG of some size, for measured costs and for elements."""
-    pytest.importorskip("matplotlib")
-    target = tmp_path / "tune.png"
-    assert ge_backend("tune", recorded, "--plot", target)[0] == 0
-    image = target.read_bytes()
-    assert image.startswith(b"\x89PNG")
-    assert int.from_bytes(image[16:20], "big") >= 1000
-    code, _, err = ge_backend("tune", recorded, "--plot", tmp_path / "no" / "tune.png")
-    assert code == 2
-    assert "the plot cannot be written" in err
-
-
-def test_a_plot_without_matplotlib(recorded, ge_backend, monkeypatch, tmp_path):
-    """The error names the extra; nothing else needs it."""
-    real = builtins.__import__
-
-    def without(name, *args, **named):
-        if name.startswith("matplotlib"):
-            raise ImportError(f"No module named {name!r}")
-        return real(name, *args, **named)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    assert ge_backend("tune", recorded)[0] == 0
-    code, out, err = ge_backend("tune", recorded, "--plot", tmp_path / "x.png")
-    assert (code, out) == (2, "")
-    assert "pip install 'triton-ge-backend[tools]'" in err
 
 
 @pytest.mark.parametrize(
@@ -412,15 +382,8 @@ def test_better_sizes_of_the_best_way_are_measured_too(recorded, ge_backend):
     )
 
 
-@pytest.mark.parametrize(
-    ("extra", "said"),
-    [
-        (("--graphs", "2"), "--graphs and --plot are of sizes alone"),
-        (("--plot", "x.png"), "--graphs and --plot are of sizes alone"),
-    ],
-)
-def test_options_of_sizes_alone(recorded, ge_backend, extra, said):
-    """They would change nothing of what is measured."""
-    code, out, err = ge_backend("tune", recorded, "--measure", *extra)
+def test_an_option_of_sizes_alone(recorded, ge_backend):
+    """It would change nothing of what is measured."""
+    code, out, err = ge_backend("tune", recorded, "--measure", "--graphs", "2")
     assert (code, out) == (2, "")
-    assert said in err
+    assert "--graphs is of sizes alone" in err

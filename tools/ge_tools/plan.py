@@ -18,7 +18,6 @@ from ge_tools.model.demand import Demand, measure_demand
 from ge_tools.model.replicas import load_text, plan_load
 from ge_tools.model.repository import is_ours, model_folders, refused_folders
 from ge_tools.report.memory import Repository, memory_json, memory_text, plan_devices
-from ge_tools.report.memory_plot import write_memory_plot
 from ge_tools.report.waiting import waiting
 
 __all__ = ["register"]
@@ -48,7 +47,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="of the workspace pool: 12GiB, or npu:0=12GiB,2GiB; default: GE_WORKSPACE_POOL",
     )
     parser.add_argument("--device", help="for all models; default: as they are configured")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a PNG of it")
     parser.add_argument(
         "--cache-dir", type=Path, metavar="DIR", help="where traffic is kept; default: GE_CACHE_DIR"
     )
@@ -66,7 +64,6 @@ def plan(arguments: argparse.Namespace) -> int:
 
     Raises:
         ConfigError: there is no such repository, or it is empty; the size is none.
-        DeviceUnavailable: a picture is wanted and matplotlib is missing.
     """
     if arguments.load is not None:
         return _plan_load(arguments)
@@ -83,8 +80,6 @@ def plan(arguments: argparse.Namespace) -> int:
     repository = Repository(
         devices=plan_devices(demands, pools), broken=broken, left_out=tuple(left_out)
     )
-    if arguments.plot is not None:
-        write_memory_plot(arguments.plot, repository)
     print(memory_json(repository) if arguments.json else "\n".join(memory_text(repository)))
     return 0 if repository.fits else DOES_NOT_FIT
 
@@ -92,8 +87,8 @@ def plan(arguments: argparse.Namespace) -> int:
 def _plan_load(arguments: argparse.Namespace) -> int:
     if arguments.p99 is None:
         raise ConfigError("--load needs --p99: the milliseconds that 99 of 100 requests may take")
-    if arguments.pool is not None or arguments.plot is not None:
-        raise ConfigError("--pool and --plot are of use without --load only; leave them out")
+    if arguments.pool is not None:
+        raise ConfigError("--pool is of use without --load only; leave it out")
     folders = {folder.name: folder for folder in model_folders(arguments.repository)}
     ours = [name for name, folder in folders.items() if is_ours(folder)]
     name = arguments.model or (ours[0] if len(ours) == 1 else "")

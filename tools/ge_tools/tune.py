@@ -19,7 +19,6 @@ from ge_backend.shapes.traffic.trace_file import read_trace
 from ge_tools.model.applied import apply_settings
 from ge_tools.model.as_served import Load, check_measurable, log_normal, measured
 from ge_tools.model.ways import way_of, ways_of
-from ge_tools.report.plot import write_plot
 from ge_tools.report.tuning import Tuning, tuning_json, tuning_text
 from ge_tools.report.ways import Comparison, comparison_json, comparison_text
 
@@ -53,7 +52,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--graphs", type=int, metavar="K", help="sizes per axis; default: as many as now"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a PNG of it")
     parser.add_argument(
         "--apply", action="store_true", help="write the sizes into the model's config.pbtxt"
     )
@@ -97,8 +95,6 @@ def tune(arguments: argparse.Namespace) -> int:
         config_file = model.config.directory.parent / "config.pbtxt"
         if arguments.apply:
             _check_applicable(model, asked)
-    if arguments.plot is not None:
-        write_plot(arguments.plot, tuning)
     diff = apply_settings(config_file, asked) if arguments.apply else None
     if arguments.json:
         print(tuning_json(tuning, diff))
@@ -115,8 +111,8 @@ def _at_least_one(text: str) -> int:
 
 def _measure(arguments: argparse.Namespace) -> int:
     """Print how fast the model is in each engine and precision, and apply the best if asked to."""
-    if arguments.graphs is not None or arguments.plot is not None:
-        raise ConfigError("--graphs and --plot are of sizes alone; leave them out with --measure")
+    if arguments.graphs is not None:
+        raise ConfigError("--graphs is of sizes alone; leave it out with --measure")
     comparison, file = _compared(arguments)
     diff = apply_settings(file, comparison.parameters()) if arguments.apply else None
     if arguments.json:

@@ -12,7 +12,7 @@ from ge_backend.model.config.model_folder import parse_config
 from ge_tools.model.pbtxt_edit import set_number, set_parameter
 from ge_tools.model.replacing import replacing
 
-__all__ = ["BATCHING_DELAY", "INSTANCES", "apply_settings"]
+__all__ = ["BATCHING_DELAY", "INSTANCES", "apply_settings", "how_to_use"]
 
 # What is no parameter but a field of the host's.
 INSTANCES = "instance_group.count"
@@ -43,6 +43,14 @@ def apply_settings(file: Path, settings: Mapping[str, str], *, dry_run: bool = F
         raise ConfigError(f"{file} cannot be changed: {error}") from error
     old, new, name = before.splitlines(), after.splitlines(), str(file)
     return "\n".join(difflib.unified_diff(old, new, fromfile=name, tofile=name, lineterm=""))
+
+
+def how_to_use(model: str) -> str:
+    """Return the line for a person that says how a server gets the settings of a model."""
+    return (
+        "applied; start the server again to use them, or, where clients may load models: "
+        f"curl -X POST localhost:8000/v2/repository/models/{model}/load"
+    )
 
 
 def _edited(before: str, settings: Mapping[str, str], file: Path) -> str:

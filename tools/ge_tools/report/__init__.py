@@ -1,1 +1,1 @@
-"""What commands print: tables, figures for machines, and plots."""
+"""What commands print: tables, and figures for machines."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ge_backend.serving.learning.tuning import MIN_SAVING, Option, Proposal
+from ge_tools.model.applied import how_to_use
 from ge_tools.model.pbtxt_edit import parameter_line
 from ge_tools.report.table import table
 
@@ -74,9 +75,7 @@ def tuning_text(tuning: Tuning, diff: str | None) -> list[str]:
     if not diff:
         same = all(p.best.boundaries == p.now.boundaries for p in tuning.proposals)
         return [*lines, ALREADY_SET] if same else [*lines, *_settings(tuning), "", NOTHING]
-    again = f"curl -X POST localhost:8000/v2/repository/models/{tuning.model}/load"
-    told = "applied; start the server again to use them, or, where clients may load models:"
-    return [*lines, diff, f"{told} {again}"]
+    return [*lines, diff, how_to_use(tuning.model)]
 
 
 def _settings(tuning: Tuning) -> list[str]:

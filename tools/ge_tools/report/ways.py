@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ge_backend.serving.learning.tuning import MIN_SAVING
+from ge_tools.model.applied import how_to_use
 from ge_tools.model.as_served import Measured
 from ge_tools.model.pbtxt_edit import parameter_line
 from ge_tools.model.ways import Way
@@ -83,9 +84,7 @@ def comparison_text(comparison: Comparison, diff: str | None) -> list[str]:
         return [*lines, *settings]
     if not diff:
         return [*lines, ALREADY_SET]
-    again = f"curl -X POST localhost:8000/v2/repository/models/{comparison.model}/load"
-    told = "applied; start the server again to use them, or, where clients may load models:"
-    return [*lines, diff, f"{told} {again}"]
+    return [*lines, diff, how_to_use(comparison.model)]
 
 
 def comparison_json(comparison: Comparison, diff: str | None) -> str:
@@ -110,11 +109,11 @@ def _lower(comparison: Comparison) -> list[str]:
     fastest = next(iter(comparison.real), None)
     if fastest is None or fastest.precision in comparison.allowed:
         return []
-    told = (
+    line = (
         f"faster in another precision: {fastest.engine} {fastest.precision}; what that does to "
         f"answers is in docs/precision.md; --precision {fastest.precision} chooses it"
     )
-    return [told, ""]
+    return [line, ""]
 
 
 def _as_json(found: Measured | str) -> dict[str, Any]:
