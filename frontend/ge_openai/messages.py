@@ -25,6 +25,9 @@ __all__ = [
 Message = dict[str, Any]
 
 _TEXT_PARTS = ("text", "refusal")
+# Roles whose messages are their content. Source: OpenAI's API reference, "Create chat completion",
+# where an assistant's may call tools instead.
+_OF_CONTENT = ("developer", "system", "user", "tool")
 _NINE = re.compile("[a-zA-Z0-9]{9}")
 
 
@@ -132,6 +135,11 @@ def _message(given: Any, where: str) -> Message:
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise ApiError(f"{where} has to be an object with a role", param=where)
     message = {name: value for name, value in given.items() if value is not None}
+    if given["role"] in _OF_CONTENT and "content" not in message:
+        raise ApiError(
+            f"{where} has no content; expected a text, which may be empty, or a list of parts",
+            param=f"{where}.content",
+        )
     message["content"] = _content(given.get("content"), f"{where}.content")
     calls = message.pop("tool_calls", None)
     if calls:

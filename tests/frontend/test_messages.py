@@ -46,6 +46,17 @@ def test_arguments_of_tool_calls_become_objects():
     assert second == answer
 
 
+@pytest.mark.parametrize("role", ["user", "system", "developer", "tool"])
+@pytest.mark.parametrize("content", [{}, {"content": None}])
+def test_a_message_that_is_its_content_has_one(role, content):
+    """As OpenAI's API has it; an empty one will do, and an assistant may call tools instead."""
+    with pytest.raises(ApiError, match=r"messages\[0\] has no content") as caught:
+        read_messages([{"role": role, **content}])
+    assert (caught.value.status, caught.value.param) == (400, "messages[0].content")
+    assert read_messages([{"role": role, "content": ""}])[0]["content"] == ""
+    assert read_messages([{"role": "assistant", **content}])[0]["content"] == ""
+
+
 @pytest.mark.parametrize("calls", [None, []])
 def test_what_is_null_is_left_out(calls):
     """As OpenAI's client sends an answer back; Llama 3's template takes it for a call of a tool."""
