@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ge_backend.errors import ConfigError
-from ge_tools.tritonserver.flags import values_of
+from ge_backend.executor.process.host_processes import values_of
 
 __all__ = [
     "CONTROL",

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
+from ge_backend.executor.process.host_processes import values_of
 from ge_openai.address import family_of, reached_at
 from ge_tools.tritonserver.abilities import ABILITIES, Abilities
 from ge_tools.tritonserver.addresses import numeric
 from ge_tools.tritonserver.api import ServerApi
-from ge_tools.tritonserver.flags import values_of
 from ge_tools.tritonserver.keys import (
     CONTROL,
     GRPC_RESTRICTED,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import itertools
 import json
 import os
 import time
@@ -31,6 +30,7 @@ from ge_backend.executor.process.host_processes import (
     seconds_up,
     stat_of,
     stubs_of,
+    values_of,
     words_of,
 )
 from ge_backend.model.config.model_folder import read_document
@@ -131,9 +131,9 @@ class HostServer:
                 path = f"/v2/models/{quote(model)}/config"
                 connection.request("GET", path, headers={"Connection": "close", **self._key()})
                 response = connection.getresponse()
-                told = json.loads(response.read())
-                if response.status == http.client.OK and isinstance(told, dict):
-                    return told
+                document = json.loads(response.read())
+                if response.status == http.client.OK and isinstance(document, dict):
+                    return document
         return None
 
     def _key(self) -> dict[str, str]:
@@ -158,13 +158,7 @@ class HostServer:
         return time.time() - seconds_up(self.proc) + since_boot_s
 
     def _values(self, flag: str) -> list[str]:
-        """Return each value of a flag of the server's, as one word or as two."""
-        found = []
-        for word, following in itertools.pairwise((*self.arguments, "")):
-            name, equals, value = word.partition("=")
-            if name == f"--{flag}":
-                found.append(value if equals else following)
-        return found
+        return values_of(self.arguments, f"--{flag}")
 
 
 def _last_change(folder: Path) -> float:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ge_backend.executor.process.host_processes import Stub, stubs_of
+from ge_backend.executor.process.host_processes import Stub, stubs_of, values_of
 
 
 def test_only_a_servers_own_stubs_are_counted(processes):
@@ -38,3 +38,12 @@ def test_a_stub_in_a_folder_of_the_hosts_own_is_known_by_its_instance(processes)
     assert not uploaded.serves("m", ["m"])
     assert (uploaded.brought, other.brought) == (Path("/tmp/folderDm4lzF"), None)
     assert [other.serves(model, ["mine_0"]) for model in ("folderly", "m")] == [True, False]
+
+
+def test_each_value_of_a_flag_is_found():
+    """As one word or two, and shortened as far as no other flag is meant; other flags are not."""
+    arguments = ["--some-flag=1", "--some-flag", "2", "--some-f=3", "--some=4", "--some-flags=5"]
+    assert values_of(arguments, "--some-flag", "--some-f") == ["1", "2", "3"]
+    assert values_of(arguments, "--some-flag") == ["1", "2"]
+    assert values_of(["--some-flag"], "--some-flag", "--some-f") == [""]
+    assert values_of([], "--some-flag", "--some-f") == []

@@ -1,9 +1,10 @@
-"""The processes of a running server, as the kernel shows them: the stubs that it has started."""
+"""The processes of a running server, as the kernel shows them: its arguments, and its stubs."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ __all__ = [
     "seconds_up",
     "stat_of",
     "stubs_of",
+    "values_of",
     "words_of",
 ]
 
@@ -105,6 +107,20 @@ def words_of(process: Path) -> list[str]:
     except OSError:
         return []
     return text.removesuffix("\0").split("\0") if text else []
+
+
+def values_of(arguments: Sequence[str], flag: str, shortest: str = "") -> list[str]:
+    """Return each value of a server's flag, as one word or as two, in the order of the arguments.
+
+    The flag may be shortened, as getopt_long(3) takes it, to no less than the length of `shortest`,
+    where it becomes another one's, too; "" is not at all.
+    """
+    found = []
+    for argument, following in itertools.pairwise([*arguments, ""]):
+        name, equals, value = argument.partition("=")
+        if flag.startswith(name) and len(name) >= len(shortest or flag):
+            found.append(value if equals else following)
+    return found
 
 
 def stat_of(process: Path) -> list[str]:
