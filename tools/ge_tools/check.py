@@ -184,11 +184,11 @@ def find_all(tritonserver: Path | None, needs: Needs | None = None) -> Iterator[
         yield Finding(kind="model", name=model, ok=False, detail=reason)
     yield from _find_strangers(tritonserver, needs.others)
     said = _find_server(tritonserver, PROBE_GPU).detail if needs.gpu else ""
-    told = next((text for text in NO_GPU if text in said), None)
-    if told is not None:
+    message = next((text for text in NO_GPU if text in said), None)
+    if message is not None:
         reason = (
             f"its instance_group says KIND_GPU, and this server, which then does not start, says "
-            f"{told!r}; write KIND_CPU: the parameter 'device' says where a model runs"
+            f"{message!r}; write KIND_CPU: the parameter 'device' says where a model runs"
         )
         for model in needs.gpu:
             yield Finding(kind="model", name=model, ok=False, detail=reason)

@@ -160,9 +160,9 @@ def serve(arguments: argparse.Namespace) -> int:
         stack.enter_context(contextlib.closing(reloader))
         metrics = server.metrics if server.options.has_metrics else ""
         stranded = Stranded(server.pid, metrics, reloader.stubbed)
-        code = server.wait(lambda: _tell_of_stranded(stranded.models()))
+        code = server.wait(lambda: _report_stranded(stranded.models()))
         if not server.stopping:
-            _tell_of_signal(code - BY_SIGNAL)
+            _report_signal(code - BY_SIGNAL)
         return code
 
 
@@ -253,7 +253,7 @@ def _pass_signals_on(server: TritonServer) -> None:
             signal.signal(number, interrupt)
 
 
-def _tell_of_stranded(models: Sequence[str]) -> bool:
+def _report_stranded(models: Sequence[str]) -> bool:
     """Say which models keep the server from ending, if any do; return whether any do."""
     if models:
         _say(
@@ -263,7 +263,7 @@ def _tell_of_stranded(models: Sequence[str]) -> bool:
     return bool(models)
 
 
-def _tell_of_signal(number: int) -> None:
+def _report_signal(number: int) -> None:
     """Say which signal has ended the server, if one has: there is no line of it in its log."""
     if number in signal.valid_signals():
         killed = number == signal.SIGKILL

@@ -269,9 +269,9 @@ def range_no_memory(bench: Bench) -> str:
     with bench.opened():
         address, _ = bench.acl.rt.malloc(MANY_ROWS * WIDTH * 4, 0)
         with range_run(bench.acl, path, shape, address) as run, bench.filled():
-            told = run()
+            result = run()
         bench.acl.rt.free(address)
-    return told
+    return result
 
 
 def range_exception(bench: Bench) -> str:

@@ -31,7 +31,7 @@ PHOTO = 16, 16, 3
 STATIC = "aipp_op {\n  aipp_mode: static\n  input_format: RGB888_U8\n}\n"
 DYNAMIC = "aipp_op {\n  aipp_mode: dynamic\n  max_src_image_size: 4096\n}\n"
 # What the same model is told at load.
-TOLD = STATIC.replace("static", "dynamic").replace(
+AT_LOAD = STATIC.replace("static", "dynamic").replace(
     "}", "  src_image_size_h: 16\n  src_image_size_w: 16\n}"
 )
 
@@ -102,8 +102,8 @@ def pool(bench: Bench) -> str:
 def images(bench: Bench) -> str:
     """Do photos give what NumPy does, with static and dynamic AIPP, and how are they told of?"""
     shape = f"--input_shape=x:-1,{','.join(map(str, IMAGE))}"
-    told = bench.folder / "told.cfg"
-    told.write_text(TOLD)
+    at_load = bench.folder / "told.cfg"
+    at_load.write_text(AT_LOAD)
 
     def made(name: str, text: str) -> Path:
         config = bench.folder / f"{name}.cfg"
@@ -120,7 +120,7 @@ def images(bench: Bench) -> str:
     return "; ".join(
         (
             f"static: {_tried(lambda: case('static', STATIC, ()))}",
-            f"dynamic: {_tried(lambda: case('dynamic', DYNAMIC, (('npu.aipp', told.name),)))}",
+            f"dynamic: {_tried(lambda: case('dynamic', DYNAMIC, (('npu.aipp', at_load.name),)))}",
         )
     )
 
@@ -157,13 +157,15 @@ def _served(
     with bench.device() as device:
         graph = device.load(GraphSource.of(path, options=options))
         try:
-            told = graph.signature
-            kind = told.inputs[0].dtype.numpy
+            signature = graph.signature
+            kind = signature.inputs[0].dtype.numpy
             drawn = [_drawn(shape, at, kind) for at, shape in enumerate(shapes)]
             wrong = [far(_given(graph, x), truth(x)) for x in drawn]
         finally:
             graph.close()
-    names = ", ".join(f"{spec.name} {spec.describe()}" for spec in (*told.inputs, *told.outputs))
+    names = ", ".join(
+        f"{spec.name} {spec.describe()}" for spec in (*signature.inputs, *signature.outputs)
+    )
     return f"({names}) off by {max(wrong):.1e}"
 
 

@@ -156,9 +156,9 @@ def _uncounted(config: ModelConfig) -> str:
 
 def _of_elements(value: str, document: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]:
     """Return what to know of a limit on elements where config.pbtxt does not tell how many."""
-    told = config.buckets or "max_length" in document.get("parameters", {})
+    bounded = config.buckets or "max_length" in document.get("parameters", {})
     whole = all(item.dtype.numpy.kind in "iu" for item in config.inputs if item.ragged)
-    if config.inputs and (told or whole):
+    if config.inputs and (bounded or whole):
         return ()
     note = (
         f"max_elements: rows of more than {value} elements, as images and sounds have, run one by "

@@ -105,7 +105,7 @@ def _of_host(model: str, requests: float, first: Reading, last: Reading) -> Host
     def mean_ms(name: str) -> float:
         return change(first, last, name, model=model) / requests / 1e3
 
-    told = last.highest("nv_inference_request_summary_us", "quantile", model=model)
+    quantiles = last.highest("nv_inference_request_summary_us", "quantile", model=model)
     return HostLatency(
         model=model,
         requests=requests,
@@ -113,7 +113,7 @@ def _of_host(model: str, requests: float, first: Reading, last: Reading) -> Host
         queue_ms=mean_ms("nv_inference_queue_duration_us_total"),
         quantiles_ms={
             float(share): us / 1e3
-            for share, us in told.items()
+            for share, us in quantiles.items()
             if float(share) in QUANTILES and math.isfinite(us)
         },
     )

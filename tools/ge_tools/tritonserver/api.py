@@ -80,8 +80,8 @@ class ServerApi:
 
         As its statistics say: its index leaves out models whose folder is away (seen on 2.51).
         """
-        told = self._ask("GET", "/v2/models/stats")["model_stats"]
-        return Counter(str(entry["name"]) for entry in told)
+        models = self._ask("GET", "/v2/models/stats")["model_stats"]
+        return Counter(str(entry["name"]) for entry in models)
 
     def states(self, model: str) -> list[tuple[str, str]]:
         """Return state and reason of each version of a model that the server knows of."""

@@ -26,13 +26,13 @@ def version_folder(config: Mapping[str, Any]) -> Path:
         ConfigError: this Python cannot open it; that of 2.51's stub knows ASCII alone, whatever
             the locale is.
     """
-    told = str(pb_utils.get_model_dir())
+    given = str(pb_utils.get_model_dir())
     try:
-        os.path.realpath(told).encode()  # it asks the system; what that answers is spelt out, too
+        os.path.realpath(given).encode()  # it asks the system; what that answers is spelt out, too
     except UnicodeEncodeError as error:
         raise ConfigError(
-            f"the model's folder {told!r} cannot be opened: the stub's Python knows paths in "
+            f"the model's folder {given!r} cannot be opened: the stub's Python knows paths in "
             f"{sys.getfilesystemencoding()}; rename what is not ASCII, behind links too"
         ) from error
     folders = os.path.dirname(str(config.get("default_model_filename", "")))  # noqa: PTH120 - a text
-    return Path(told.removesuffix(folders))
+    return Path(given.removesuffix(folders))

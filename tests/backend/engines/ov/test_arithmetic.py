@@ -67,15 +67,15 @@ def test_a_processor_that_lacks_a_precision_computes_in_the_next(monkeypatch, ca
 def test_instructions_are_read_from_the_system(monkeypatch, tmp_path):
     """Where that does not tell, there are none."""
     for flags, expected in (("fpu avx512_vnni", True), ("avx_vnni", True), ("avx512f", False)):
-        told = tmp_path / "cpuinfo"
-        told.write_text(f"model name : x\nflags\t\t: {flags}\n")
-        monkeypatch.setattr(arithmetic, "TOLD", told)
+        cpu_info = tmp_path / "cpuinfo"
+        cpu_info.write_text(f"model name : x\nflags\t\t: {flags}\n")
+        monkeypatch.setattr(arithmetic, "CPU_INFO", cpu_info)
         assert has_int8() == expected
         assert bool(Arithmetic().options) == (not expected)
-    told.write_text("processor : 0\nFeatures : asimd\n")  # an Arm, whose sums do not saturate
+    cpu_info.write_text("processor : 0\nFeatures : asimd\n")  # an Arm, whose sums do not saturate
     assert not has_int8()
     assert not Arithmetic().options
-    monkeypatch.setattr(arithmetic, "TOLD", tmp_path / "none")
+    monkeypatch.setattr(arithmetic, "CPU_INFO", tmp_path / "none")
     assert not has_int8()
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ge_backend.executor.process import spare
-from ge_backend.executor.process.spare import dismiss, hand_over, is_wanted, spare_path, tell
+from ge_backend.executor.process.spare import dismiss, hand_over, is_wanted, prepare, spare_path
 
 GIB = 1 << 30
 # Listens at the path it is given, and never answers.
@@ -41,7 +41,7 @@ def test_without_a_spare_nothing_happens(tmp_path):
     """Whoever asks goes on without it; a socket that nobody listens at is none."""
     executor = tmp_path / "cpu-1.sock"
     for _ in range(2):
-        assert not tell(executor, ["numpy"])
+        assert not prepare(executor, ["numpy"])
         assert not hand_over(executor, ["--device=cpu"], ready=1, lock=1)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
             spare_path(executor).unlink(missing_ok=True)

@@ -32,12 +32,12 @@ def lanes(pool):
     lanes.close()
 
 
-def submit(lanes, work, tell=lambda: None, *, here=False, **terms):
-    """Submit a job that does `work` and has then only to `tell`."""
+def submit(lanes, work, notify=lambda: None, *, here=False, **terms):
+    """Submit a job that does `work` and has then only to `notify`."""
 
     def both(grant):
         work(grant)
-        return tell
+        return notify
 
     lanes.submit(Job(work=both, **terms), here=here)
 
@@ -93,13 +93,13 @@ def test_a_job_is_alone_only_if_nothing_else_runs_or_waits(lanes):
 
 def test_a_job_whose_client_is_being_told_is_no_company(lanes):
     """Who is told may ask again before the thread that told goes on: nothing else runs then."""
-    first, telling, again, beside = Gate(), Gate(), Gate(), Gate()
+    first, notifying, again, beside = Gate(), Gate(), Gate(), Gate()
     first.go.set()
-    submit(lanes, first, tell=lambda: telling(Grant(came_ns=0)))
-    assert telling.begun.wait(20)
+    submit(lanes, first, notify=lambda: notifying(Grant(came_ns=0)))
+    assert notifying.begun.wait(20)
     submit(lanes, again)
     assert again.begun.wait(20)
-    telling.go.set()
+    notifying.go.set()
     submit(lanes, beside)
     assert beside.begun.wait(20)
     for gate in (again, beside):
@@ -143,7 +143,7 @@ def test_a_job_that_has_to_wait_is_left_to_a_lane(lanes):
     for gate in gates:
         submit(lanes, gate)
     threads = []
-    submit(lanes, lambda _: threads.append(threading.current_thread()), tell=done.set, here=True)
+    submit(lanes, lambda _: threads.append(threading.current_thread()), notify=done.set, here=True)
     assert threads == []
     for gate in gates:
         gate.go.set()
@@ -286,26 +286,26 @@ def test_overlapping_jobs_wait_for_each_other_and_others_pass(lanes):
 
 def test_bytes_are_free_before_the_client_is_told(lanes):
     """While an answer is on its way the next one computes; a lane is taken until it is sent."""
-    first, after, telling = Gate(), Gate(), Gate()
+    first, after, notifying = Gate(), Gate(), Gate()
     first.go.set()
-    submit(lanes, first, tell=lambda: telling(Grant(came_ns=0)), holder="a")
-    assert telling.begun.wait(20)
+    submit(lanes, first, notify=lambda: notifying(Grant(came_ns=0)), holder="a")
+    assert notifying.begun.wait(20)
     submit(lanes, after, holder="a")
     assert after.begun.wait(20)
     assert len(lanes) == 2
-    for gate in (telling, after):
+    for gate in (notifying, after):
         gate.go.set()
 
 
 def test_nothing_begins_before_the_client_of_a_solo_job_was_told(lanes):
     """Else an executor that dies over the next job would seem to have died over this one."""
-    solo, after, telling = Gate(), Gate(), Gate()
+    solo, after, notifying = Gate(), Gate(), Gate()
     solo.go.set()
-    submit(lanes, solo, tell=lambda: telling(Grant(came_ns=0)), holder="a", solo=True)
-    assert telling.begun.wait(20)
+    submit(lanes, solo, notify=lambda: notifying(Grant(came_ns=0)), holder="a", solo=True)
+    assert notifying.begun.wait(20)
     submit(lanes, after, holder="b")
     assert not after.begun.wait(0.05)
-    telling.go.set()
+    notifying.go.set()
     assert after.begun.wait(20)
     after.go.set()
 
@@ -318,7 +318,7 @@ def test_an_answer_that_cannot_be_told_costs_no_lane(lanes, caplog):
 
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            submit(lanes, lambda grant: None, tell=broken, holder="a")
+            submit(lanes, lambda grant: None, notify=broken, holder="a")
         gate = Gate()
         gate.go.set()
         submit(lanes, gate, holder="large")
@@ -387,14 +387,14 @@ def test_deadlines_pass_in_their_own_order(lanes):
     for block in blocks:
         submit(lanes, block)
         assert block.begun.wait(20)
-    dropped, telling = [], Gate()
-    submit(lanes, Gate(), drop=lambda _: telling(Grant(came_ns=0)), deadline_ns=1)
-    assert telling.begun.wait(20)  # so that all wait before the first of them is dropped
+    dropped, notifying = [], Gate()
+    submit(lanes, Gate(), drop=lambda _: notifying(Grant(came_ns=0)), deadline_ns=1)
+    assert notifying.begun.wait(20)  # so that all wait before the first of them is dropped
     now_ns = time.monotonic_ns()
     for ms in (900, 300, 600):
         drop = functools.partial(lambda ms, error: dropped.append(ms), ms)
         submit(lanes, Gate(), drop=drop, deadline_ns=now_ns + ms * 1_000_000)
-    telling.go.set()
+    notifying.go.set()
     assert comes_true(lambda: len(dropped) == 3)
     assert dropped == [300, 600, 900]
     for block in blocks:
@@ -478,11 +478,11 @@ def test_the_oldest_run_is_known(lanes):
 
 def test_a_run_whose_work_is_done_is_not_the_oldest_one(lanes):
     """Its client may be slow to be told, which is no fault of the device."""
-    telling = Gate()
-    submit(lanes, lambda grant: None, tell=lambda: telling(Grant(came_ns=0)))
-    assert telling.begun.wait(20)
+    notifying = Gate()
+    submit(lanes, lambda grant: None, notify=lambda: notifying(Grant(came_ns=0)))
+    assert notifying.begun.wait(20)
     assert lanes.oldest_ns() == 0
-    telling.go.set()
+    notifying.go.set()
 
 
 @pytest.mark.parametrize("here", [False, True])

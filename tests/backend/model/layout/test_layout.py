@@ -281,7 +281,7 @@ def test_an_output_of_unknown_length_is_an_error_where_shapes_are_static():
         build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=True)
 
 
-TOLD = graph(
+WITH_LENGTHS = graph(
     [spec("x", (-1, -1), ("batch", "length"))],
     [
         spec("y", (-1, -1, 8), ("batch", "frames", ""), fill=3.0),
@@ -294,7 +294,7 @@ TOLD = graph(
 def test_an_output_that_tells_sizes_makes_another_one_cuttable(static_shapes):
     """`lengths.<axis>` settles what would switch padding off; nothing is predicted of that axis."""
     config = config_of(inputs=[ragged("x")], parameters={"lengths.frames": "n"})
-    layout = build_layout(config, TOLD, static_shapes=static_shapes)
+    layout = build_layout(config, WITH_LENGTHS, static_shapes=static_shapes)
     assert layout.axes == ("length",)
     outputs = by_name(layout.outputs)
     assert outputs["y"].lengths == ("n", "")
@@ -316,7 +316,7 @@ def test_a_parameter_fills_an_output():
     """`pad.<output>` goes before what the graph says."""
     parameters = {"lengths.frames": "n", "pad.y": "-1"}
     layout = build_layout(
-        config_of(inputs=[ragged("x")], parameters=parameters), TOLD, static_shapes=False
+        config_of(inputs=[ragged("x")], parameters=parameters), WITH_LENGTHS, static_shapes=False
     )
     assert by_name(layout.outputs)["y"].fill == -1.0
 

@@ -211,7 +211,7 @@ def test_pieces_of_one_request_are_joined_in_row_order():
     assert join([early], layout)["y"] is early[1]["y"]
 
 
-TOLD = layout_of(replace(output("y", (-1,), (-1,), "INT64"), lengths=("n",), fill=9))
+WITH_LENGTHS = layout_of(replace(output("y", (-1,), (-1,), "INT64"), lengths=("n",), fill=9))
 
 
 def test_requests_are_cut_to_what_another_output_tells():
@@ -219,7 +219,7 @@ def test_requests_are_cut_to_what_another_output_tells():
     spans = (RowSpan(0, 0, 1), RowSpan(1, 0, 2))
     run = SubBatch(spans=spans, bucket=(4, 4), rows=3, cost_ns=1.0)
     outputs = {"y": np.ones((4, 6), np.int64), "n": np.array([4, 1, 2, 6])}
-    pieces = split(run, [request(3), request(4)], TOLD, outputs)
+    pieces = split(run, [request(3), request(4)], WITH_LENGTHS, outputs)
     assert [piece["y"].tolist() for _, piece in pieces] == [[[1, 1, 1, 1]], [[1, 9], [1, 1]]]
 
 
@@ -227,7 +227,7 @@ def test_pieces_of_different_lengths_are_joined_with_the_fill():
     """Rows of one request may have run in sub-batches of different lengths."""
     early = (RowSpan(0, 0, 1), {"y": np.array([[1, 2, 3]])})
     late = (RowSpan(0, 1, 1), {"y": np.array([[4]])})
-    assert join([late, early], TOLD)["y"].tolist() == [[1, 2, 3], [4, 9, 9]]
+    assert join([late, early], WITH_LENGTHS)["y"].tolist() == [[1, 2, 3], [4, 9, 9]]
 
 
 def test_a_refused_row_is_told_by_its_place_in_its_own_request():

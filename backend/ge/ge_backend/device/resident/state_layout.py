@@ -49,17 +49,17 @@ def initial_value(state: State) -> Array:
     nothing = np.full(shape, b"" if dtype.name == "BYTES" else 0, dtype=dtype.numpy)
     if not state.initial_file:
         return nothing
-    told = f"initial value of state {state.input!r}, {state.initial_file}, is not {dtype.name}"
+    what = f"initial value of state {state.input!r}, {state.initial_file}, is not {dtype.name}"
     try:
         content = Path(state.initial_file).read_bytes()
         if dtype.name == "BYTES":
             return decode_bytes(content, shape)
         return np.frombuffer(content, dtype.numpy).reshape(shape)
     except InvalidRequest as error:
-        log.warning("the %s %s: sequences begin with empty texts (%s)", told, list(shape), error)
+        log.warning("the %s %s: sequences begin with empty texts (%s)", what, list(shape), error)
         return nothing
     except (OSError, ValueError) as error:
-        raise ModelError(f"the {told} {list(shape)}: {error}") from error
+        raise ModelError(f"the {what} {list(shape)}: {error}") from error
 
 
 def row_bytes(state: State) -> int:

@@ -52,14 +52,14 @@ class Gears:
 
     Attributes:
         shapes: of all inputs, one entry per gear.
-        values: by which a gear is told: a batch size, a (height, width), or all dims.
-        tell: the call that does, with a model's id, its dataset, the index of the input that
-            chooses, and a value; None where there is one shape.
+        values: by which a gear is selected: a batch size, a (height, width), or all dims.
+        select: the call that selects one, with a model's id, its dataset, the index of the input
+            for it, and a value; None where there is one shape.
     """
 
     shapes: tuple[Mapping[str, Shape], ...]
     values: Sequence[Any] = ()
-    tell: Callable[[int, int, int, Any], None] | None = None
+    select: Callable[[int, int, int, Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

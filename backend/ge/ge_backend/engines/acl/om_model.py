@@ -168,9 +168,9 @@ class LoadedModel:
     def choose(self, gear: int) -> None:
         """Let the next run be in a gear, where there are several; no run is in flight."""
         described = self.description
-        if described.gears.tell is not None:
+        if described.gears.select is not None:
             value = described.gears.values[gear]
-            described.gears.tell(self._model, self.inputs, described.gear_at, value)
+            described.gears.select(self._model, self.inputs, described.gear_at, value)
 
     def submit(self, stream: int) -> None:
         """Queue a run; no other is in flight."""
@@ -191,7 +191,7 @@ class LoadedModel:
         shape the description has it, and no other call does if RuntimeV2 runs the model.
         """
         gears = described.gears
-        if gears.tell is None:
+        if gears.select is None:
             outputs = {tensor.name: tensor.dims for tensor in described.outputs}
             return tuple(OmRun(shapes, outputs) for shapes in gears.shapes)
         gear = self._beside[described.gear_at]
@@ -199,7 +199,7 @@ class LoadedModel:
         try:
             runs = []
             for shapes, value in zip(gears.shapes, gears.values, strict=True):
-                gears.tell(self._model, dataset, described.gear_at, value)
+                gears.select(self._model, dataset, described.gear_at, value)
                 outputs = {
                     tensor.name: self._models.current_output_dims(self._described, index)
                     for index, tensor in enumerate(described.outputs)

@@ -95,7 +95,7 @@ class OnnxGraph(Graph):
             check_computed_as_written(Path(source.path))
         self._threads = ThreadChoice(cores, source.threads, narrow, open_wide, unused_released)
         self._scratch = ScratchTable()
-        self._tells_scratch = True  # until ONNX Runtime has not, as before 1.31
+        self._reports_scratch = True  # until ONNX Runtime has not, as before 1.31
         self.signature = signature_of(narrow, source.path)
         self._names = dict.fromkeys(spec.name for spec in self.signature.inputs).keys()
         self._output_names = [spec.name for spec in self.signature.outputs]
@@ -116,7 +116,7 @@ class OnnxGraph(Graph):
         It is measured in a session of its own, so only where no larger run bounds it: warm-up
         comes with the largest first. Some smaller sizes are measured along with it.
         """
-        if self._tells_scratch and not self._scratch.bound(shapes_of(inputs)):
+        if self._reports_scratch and not self._scratch.bound(shapes_of(inputs)):
             self._measure_scratch(inputs)
             release_unused()  # two loads have left as much as the weights behind
 
@@ -152,7 +152,7 @@ class OnnxGraph(Graph):
         except GraphFailed:  # at one of the smaller sizes; else it fails again
             given = [inputs]
             peaks = self._peaks(given)
-        self._tells_scratch = any(peaks)
+        self._reports_scratch = any(peaks)
         for one, peak in zip(given, peaks, strict=True):
             self._scratch.add(shapes_of(one), peak)
 

@@ -17,7 +17,7 @@ __all__ = ["Arithmetic", "arithmetic_of", "has_int8"]
 
 log = logging.getLogger(__name__)
 
-TOLD = Path("/proc/cpuinfo")
+CPU_INFO = Path("/proc/cpuinfo")
 # As Linux calls instructions that multiply eight bits by eight and add up in 32.
 PRODUCTS_OF_8_BITS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 
@@ -124,7 +124,7 @@ def _saturates() -> bool:
 def _instructions() -> frozenset[str]:
     """Return what the system says of an x86; nothing of another processor."""
     try:
-        lines = TOLD.read_text(encoding="utf-8").splitlines()
+        lines = CPU_INFO.read_text(encoding="utf-8").splitlines()
     except OSError:
         return frozenset()
     flags = next((line for line in lines if line.startswith("flags")), "")

@@ -53,7 +53,7 @@ Axes = Mapping[str, tuple[str, ...]]
 # Lines of an error that say in which source files it came up.
 WHERE = ("Exception from ", "Caught exception: Exception from ")
 # Those that say something; further ones repeat it.
-TOLD = 6
+MAX_LINES = 6
 
 # A frontend's failures are not subclasses of the four.
 ENGINE_ERRORS: tuple[type[Exception], ...] = (
@@ -196,8 +196,8 @@ def passed_inputs(model: Any) -> dict[int, int]:
 def cause(error: BaseException) -> str:
     """Return what an error says; its first lines only say in which source files."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith(WHERE)]
-    return " ".join(told[:TOLD] or lines[:1]) or type(error).__name__
+    message = [line for line in lines if not line.startswith(WHERE)]
+    return " ".join(message[:MAX_LINES] or lines[:1]) or type(error).__name__
 
 
 def _names(ports: Iterable[Any], unnamed: str, known: Collection[str]) -> list[str]:

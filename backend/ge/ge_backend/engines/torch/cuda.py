@@ -83,8 +83,8 @@ def _refuse(module: torch.nn.Module) -> None:
 def _why_none(said: list[warnings.WarningMessage]) -> str:
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is built without CUDA; install a build that has it"
-    told = f" ({reason(Warning(str(said[0].message)))})" if said else ""
+    warning = f" ({reason(Warning(str(said[0].message)))})" if said else ""
     return (
-        f"torch {torch.__version__} finds no GPU{told}; see whether nvidia-smi shows one, and "
+        f"torch {torch.__version__} finds no GPU{warning}; see whether nvidia-smi shows one, and "
         "what CUDA_VISIBLE_DEVICES says"
     )

@@ -25,7 +25,7 @@ ENGINE_ERRORS: tuple[type[Exception], ...] = (
     LookupError,
     MemoryError,
 )
-_TOLD: tuple[type[Exception], ...] = (*ENGINE_ERRORS, GeError)
+_HANDLED: tuple[type[Exception], ...] = (*ENGINE_ERRORS, GeError)
 
 
 def meaning(error: BaseException, path: str, vendor: Vendor | None) -> GeError:
@@ -44,8 +44,8 @@ def device_errors(path: str, vendor: Vendor | None) -> Iterator[None]:
     """
     try:
         yield
-    except _TOLD as error:
-        of_device = _told_of_device(error, path, vendor)
+    except _HANDLED as error:
+        of_device = _original_of_device(error, path, vendor)
         if of_device is None:
             raise
         try:
@@ -56,7 +56,7 @@ def device_errors(path: str, vendor: Vendor | None) -> Iterator[None]:
             del of_device
 
 
-def _told_of_device(error: BaseException, path: str, vendor: Vendor | None) -> GeError | None:
+def _original_of_device(error: BaseException, path: str, vendor: Vendor | None) -> GeError | None:
     found = None if isinstance(error, DeviceFault | OutOfMemory) else _first(error)
     return None if found is None else _of_device(found, path, vendor)
 

@@ -34,8 +34,8 @@ __all__ = [
     "hand_over",
     "is_wanted",
     "keep_spare",
+    "prepare",
     "spare_path",
-    "tell",
     "wait_for_promotion",
 ]
 
@@ -61,7 +61,7 @@ def spare_path(executor: Path) -> Path:
     return executor.with_suffix(".spare")
 
 
-def tell(executor: Path, imports: Sequence[str]) -> bool:
+def prepare(executor: Path, imports: Sequence[str]) -> bool:
     """Have the spare preload what a model needs; False: there is none."""
     return _say(executor, {"imports": list(imports)})
 
@@ -145,7 +145,7 @@ def _keep(address: ExecutorAddress, lock: int) -> None:
         remove_lock(address.socket)  # which we hold: nothing else may be left of the address
         return
     executor.close()
-    if tell(address.socket, address.imports):
+    if prepare(address.socket, address.imports):
         return
     process = _started(address, lock)
     threading.Thread(target=reap, args=(process, address), name="reap", daemon=True).start()

@@ -52,7 +52,7 @@ class Lanes:
         self._free = [f"lane-{index}" for index in reversed(range(count))]
         self._bounded: set[StartedJob] = set()  # the jobs that run and have to end
         self._solo = False  # the job that runs is a solo one
-        self._telling = 0  # jobs that have done their work
+        self._notifying = 0  # jobs that have done their work
         self._alone_ns = 0  # when the run began that is no job; 0 if none runs
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
@@ -158,7 +158,7 @@ class Lanes:
         now_ns = time.monotonic_ns()
         while self._free and self._queue and not (self._solo or self._ending):
             started = self._queue.take(
-                now_ns, running=self._running, telling=self._telling, lane=self._free[-1]
+                now_ns, running=self._running, notifying=self._notifying, lane=self._free[-1]
             )
             if started is None:
                 break
@@ -181,8 +181,8 @@ class Lanes:
         there before this thread goes on.
         """
         with self._lock:
-            started.telling = True
-            self._telling += 1
+            started.notifying = True
+            self._notifying += 1
             self._settle(started)
             if started.lease is not None and not self._solo:
                 self._pool.release(started.lease)
@@ -194,8 +194,8 @@ class Lanes:
             if started.lease is not None:
                 self._pool.release(started.lease)
             self._free.append(started.grant.lane)
-            if started.telling:
-                self._telling -= 1
+            if started.notifying:
+                self._notifying -= 1
             else:  # a defect
                 self._settle(started)
             self._solo = False
@@ -213,9 +213,9 @@ class Lanes:
 
     def _do(self, started: StartedJob) -> None:
         try:
-            tell = started.job.work(started.grant)
+            notify = started.job.work(started.grant)
             self._worked(started)
-            tell()
+            notify()
         except Exception:
             log.exception("a job failed in a lane, which goes on")
         finally:

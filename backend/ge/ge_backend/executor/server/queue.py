@@ -114,14 +114,14 @@ class StartedJob:
 
     Attributes:
         began_ns: CLOCK_MONOTONIC.
-        telling: its work is done, and its client is being told.
+        notifying: its work is done, and its client is being told.
     """
 
     job: Job
     lease: Lease | None
     grant: Grant
     began_ns: int
-    telling: bool = False
+    notifying: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -223,7 +223,7 @@ class JobQueue:
         self._move({model})
 
     def take(
-        self, now_ns: int, *, running: int, telling: int = 0, lane: str = ""
+        self, now_ns: int, *, running: int, notifying: int = 0, lane: str = ""
     ) -> StartedJob | None:
         """Return the job whose turn it is, with its lease; None if all have to wait.
 
@@ -233,10 +233,10 @@ class JobQueue:
         Args:
             now_ns: CLOCK_MONOTONIC.
             running: how many jobs have begun and not ended.
-            telling: how many of these only tell their clients, and are no company.
+            notifying: how many of these only tell their clients, and are no company.
             lane: whose turn it is.
         """
-        working = running - telling
+        working = running - notifying
         claimed: list[Range] = []
         behind: set[tuple[str, int]] = set()
         for index, place in enumerate(self._places):

@@ -169,10 +169,10 @@ class StubHandler:
         action = partial(run_graph, held, message, inputs, {})
         if (grant := self._begin_alone(message)) is not None:
             return self._run_alone(held, message, action, grant)
-        told: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
-        job = self._run_job(held, message, action, inputs, told.put)
+        results: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
+        job = self._run_job(held, message, action, inputs, results.put)
         self._context.lanes.submit(job, here=True)
-        return told.get()
+        return results.get()
 
     def run_side_by_side(
         self, given: Sequence[tuple[messages.Run, Mapping[str, Array]]]
@@ -181,19 +181,19 @@ class StubHandler:
 
         As `run_here` else. All are submitted before the first is yielded.
         """
-        told: SimpleQueue[tuple[int, tuple[messages.Done, dict[str, Array]] | GeError]]
-        told = SimpleQueue()
+        results: SimpleQueue[tuple[int, tuple[messages.Done, dict[str, Array]] | GeError]]
+        results = SimpleQueue()
         jobs: list[Job] = []
         for index, (message, inputs) in enumerate(given):
             held = self._graphs.get(message.graph)
             if held is None:
-                told.put((index, _not_held(message.graph)))
+                results.put((index, _not_held(message.graph)))
                 continue
             action = partial(run_graph, held, message, inputs, {})
-            tell = partial(_put_as, told, index)
-            jobs.append(self._run_job(held, message, action, inputs, tell))
+            post = partial(_put_as, results, index)
+            jobs.append(self._run_job(held, message, action, inputs, post))
         self._context.lanes.submit(*jobs)
-        return (told.get() for _ in given)
+        return (results.get() for _ in given)
 
     def _queue_run(self, held: HeldGraph, message: messages.Run) -> None:
         segment = self._arenas.get(message.arena)
@@ -207,12 +207,12 @@ class StubHandler:
                 self._outgoing.send(messages.Started(id=message.id))
             return run(held, segment, message, grant)
 
-        tell = self._answer_to(message.id)
+        post = self._answer_to(message.id)
         if message.awaited and (grant := self._begin_alone(message)) is not None:
-            tell(self._run_alone(held, message, action, grant))
+            post(self._run_alone(held, message, action, grant))
         else:
             given = {ref.name: ref for ref in message.inputs}
-            job = self._run_job(held, message, action, given, tell)
+            job = self._run_job(held, message, action, given, post)
             self._context.lanes.submit(job, here=message.awaited)
 
     def _run_job(
@@ -221,7 +221,7 @@ class StubHandler:
         message: messages.Run,
         action: Callable[[Grant], _Outcome],
         given: Mapping[str, Array | messages.TensorRef],
-        tell: Callable[[_Outcome | GeError], None],
+        post: Callable[[_Outcome | GeError], None],
     ) -> Job:
         """Return a job that runs a graph; see `_job`."""
         context, entry = self._context, held.entry
@@ -234,7 +234,7 @@ class StubHandler:
         label = RunLabel(held.name, message.bucket, message.real_rows)
         context.outstanding.change(message.cost_ns)
         end = partial(context.outstanding.change, -message.cost_ns)
-        job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, tell=tell)
+        job = self._job(message, entry, action, bytes_of=nbytes, then=end, label=label, post=post)
         job.priority, job.deadline_ns = message.priority, message.deadline_ns
         job.solo, job.model, job.cost_ns = message.solo, held.name, message.cost_ns
         return job
@@ -286,7 +286,7 @@ class StubHandler:
 
         # Taken here and not in the lane, which has a lease of the workspace and so must not wait.
         entry.lock.acquire()
-        label, tell = RunLabel(held.name), self._answer_to(message.id)
+        label, post = RunLabel(held.name), self._answer_to(message.id)
         job = self._job(
             message,
             entry,
@@ -294,7 +294,7 @@ class StubHandler:
             bytes_of=graph_cache.measuring_bytes,
             then=entry.lock.release,
             label=label,
-            tell=tell,
+            post=post,
         )
         job.bounded, job.measures = False, measures
         self._context.lanes.submit(job)
@@ -308,7 +308,7 @@ class StubHandler:
         bytes_of: Callable[[CachedGraph], int],
         then: Callable[[], None],
         label: RunLabel,
-        tell: Callable[[_Outcome | GeError], None],
+        post: Callable[[_Outcome | GeError], None],
     ) -> Job:
         """Return a job that answers a message; the graph is held until it has ended or is dropped.
 
@@ -319,7 +319,7 @@ class StubHandler:
             bytes_of: returns what it takes of the workspace pool; 0: the graph's place there.
             then: called once, whatever happens, before the stub is told.
             label: what it is called in the timeline.
-            tell: takes the outcome or the error, without waiting, in whichever thread.
+            post: takes the outcome or the error, without waiting, in whichever thread.
         """
         context = self._context
         context.graph_cache.hold(entry)
@@ -344,11 +344,11 @@ class StubHandler:
                     outcome = Cancelled("the stub has left")
             finally:
                 end()
-            return partial(tell, self._noted(outcome, message, entry, label, grant, started_ns))
+            return partial(post, self._noted(outcome, message, entry, label, grant, started_ns))
 
         def drop(error: GeError) -> None:
             end()
-            tell(error)
+            post(error)
 
         return Job(
             work=work,
@@ -400,11 +400,11 @@ class StubHandler:
         def answer(outcome: Reply | GeError) -> None:
             if isinstance(outcome, GeError):
                 outcome = _failed(request_id, outcome), None
-            self._tell(outcome, wait=wait)
+            self._send(outcome, wait=wait)
 
         return answer
 
-    def _tell(self, reply: Reply, *, wait: bool = False) -> None:
+    def _send(self, reply: Reply, *, wait: bool = False) -> None:
         answer, spill = reply
         try:
             self._outgoing.send(answer, () if spill is None else (spill,), wait=wait)
@@ -529,6 +529,6 @@ def _failed(request_id: int, error: GeError) -> messages.Failed:
 
 
 def _put_as(
-    told: SimpleQueue[tuple[int, _Outcome | GeError]], index: int, outcome: _Outcome | GeError
+    results: SimpleQueue[tuple[int, _Outcome | GeError]], index: int, outcome: _Outcome | GeError
 ) -> None:
-    told.put((index, outcome))
+    results.put((index, outcome))

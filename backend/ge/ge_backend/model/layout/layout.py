@@ -316,17 +316,17 @@ def _declared_sizes(config: ModelConfig, inputs: Sequence[InputLayout]) -> dict[
     What an input says that every request sends goes before what others say or leave open.
     """
     required: dict[str, set[int]] = {}
-    told: dict[str, set[int]] = {}
+    sizes_of: dict[str, set[int]] = {}
     for item in inputs:
         tensor = tensor_named(config.inputs, item.name)
         if tensor is None or item.source:
             continue
         for dim, name, size in zip(item.dims, item.names, tensor.graph_dims, strict=True):
             if dim < 0:
-                told.setdefault(name, set()).add(size)
+                sizes_of.setdefault(name, set()).add(size)
                 if size > 0 and not tensor.optional:
                     required.setdefault(name, set()).add(size)
-    chosen = {name: required.get(name, sizes) for name, sizes in told.items()}
+    chosen = {name: required.get(name, sizes) for name, sizes in sizes_of.items()}
     return {
         name: min(sizes) for name, sizes in chosen.items() if len(sizes) == 1 and min(sizes) > 0
     }
@@ -383,8 +383,8 @@ def _output(
     lengths = tuple(signature.lengths.get(name, "") for name in names)
     if tensor is not None and dims:  # a scalar, which the host does not know, is declared as [1]
         dims = tuple(
-            declared if dim < 0 and name not in free and not told else dim
-            for dim, declared, name, told in zip(
+            declared if dim < 0 and name not in free and not own else dim
+            for dim, declared, name, own in zip(
                 dims, tensor.graph_dims, names, lengths, strict=True
             )
         )
@@ -547,8 +547,8 @@ def _uncuttable(
         for output in outputs
         if output.name not in config.axes
         and any(
-            dim < 0 and name not in known and not told
-            for dim, name, told in zip(output.dims, output.names, output.lengths_from, strict=True)
+            dim < 0 and name not in known and not own
+            for dim, name, own in zip(output.dims, output.names, output.lengths_from, strict=True)
         )
     )
     return next(unknown, "")
@@ -584,4 +584,4 @@ def _output_indices(
 ) -> tuple[int, ...]:
     """As `_indices`; a dimension with lengths of its own follows no input, whatever its name."""
     found = _indices(item, padded, equal_axes)
-    return tuple(-1 if told else axis for axis, told in zip(found, item.lengths_from, strict=True))
+    return tuple(-1 if own else axis for axis, own in zip(found, item.lengths_from, strict=True))

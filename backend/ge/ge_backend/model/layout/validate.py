@@ -188,7 +188,7 @@ def _with_lengths(signature: Signature, config: ModelConfig) -> Signature:
                 "name further ones with 'axes.<output>'"
             )
         spec = signature.output(name)
-        if spec is None or not _tells(spec, axis, first):
+        if spec is None or not _has_lengths(spec, axis, first):
             found = "not an output" if spec is None else f"{spec.describe()}"
             raise ConfigError(
                 f"parameter 'lengths.{axis}' names {name!r}, which is {found}; expected an output "
@@ -197,7 +197,7 @@ def _with_lengths(signature: Signature, config: ModelConfig) -> Signature:
     return replace(signature, lengths={**signature.lengths, **config.lengths})
 
 
-def _tells(spec: TensorSpec, axis: str, first: int) -> bool:
+def _has_lengths(spec: TensorSpec, axis: str, first: int) -> bool:
     """Whether an output can tell sizes along an axis: a number or a mask for each row."""
     row = tuple(zip(spec.dims, spec.axes, strict=True))[first:]
     return spec.dtype.numpy.kind in "iub" and (

@@ -100,16 +100,16 @@ def fixed_sizes(
     inputs: Sequence[TensorSpec], declared: Sequence[TensorConfig], *, batched: bool
 ) -> dict[str, int]:
     """Return the sizes that config.pbtxt fixes of axes that a graph leaves open, by their names."""
-    told: dict[str, set[int]] = {}
+    sizes_of: dict[str, set[int]] = {}
     for spec in map(named, inputs):
         tensor = tensor_named(declared, spec.name)
         dims = () if tensor is None else ((-1,) * batched + tensor.graph_dims)
         if len(dims) == len(spec.dims):
             for name, size in zip(spec.axes, dims, strict=True):
-                told.setdefault(name, set()).add(size)
+                sizes_of.setdefault(name, set()).add(size)
     return {
         name: min(sizes)
-        for name, sizes in told.items()
+        for name, sizes in sizes_of.items()
         if name and len(sizes) == 1 and -1 not in sizes
     }
 

@@ -83,8 +83,8 @@ def padding_verdict(
         meant = _with(layout, meanings)
         worst, text = pad.changes(meant, meanings, layout.axes)
         if not text:
-            told = _fill_note(layout, meant)
-            return by_difference("padding", HOW, samples, (worst, ""), UNPADDED, told), meant, ()
+            note = _fill_note(layout, meant)
+            return by_difference("padding", HOW, samples, (worst, ""), UNPADDED, note), meant, ()
         said = said or text
     usual = next(_meanings(layout, given))
     wrong = tuple(axis for axis in layout.axes if pad.changes(layout, usual, (axis,))[1])

@@ -142,7 +142,7 @@ def _unfit(arrays: Mapping[str, Array], lengths: Lengths) -> str:
     if others or not arrays:
         which = f"an input {others[0]!r}" if others else "no input"
         return f"it has {which}; the graph's are {', '.join(specs)}"
-    told: dict[str, int] = {}
+    size_of: dict[str, int] = {}
     for name, array in arrays.items():
         spec = specs[name]
         if array.dtype != spec.dtype.numpy or not agree(array.shape, spec.dims) or not array.size:
@@ -151,8 +151,8 @@ def _unfit(arrays: Mapping[str, Array], lengths: Lengths) -> str:
                 f"{spec.describe()}"
             )
         for axis, size in _sizes(spec, array):
-            if told.setdefault(axis, size) != size:
-                return f"axis {axis!r} of input {name!r} is {size}, and {told[axis]} elsewhere"
+            if size_of.setdefault(axis, size) != size:
+                return f"axis {axis!r} of input {name!r} is {size}, and {size_of[axis]} elsewhere"
     nbytes = sum(array.nbytes for array in arrays.values())
     return f"it has {nbytes} bytes; up to {MAX_BYTES} are run" if nbytes > MAX_BYTES else ""
 
@@ -167,10 +167,10 @@ def _whole(arrays: Mapping[str, Array], trial: Trial, lengths: Lengths) -> Sampl
         for name, array in arrays.items()
     }
     specs = [spec for spec in lengths.inputs if spec.name in few]
-    told = {axis: size for spec in specs for axis, size in _sizes(spec, few[spec.name])}
-    sizes = {**lengths.sizes(1), **told}
+    given = {axis: size for spec in specs for axis, size in _sizes(spec, few[spec.name])}
+    sizes = {**lengths.sizes(1), **given}
     sums = {total: sum(sizes[part] for part in parts) for total, parts in lengths.sums.items()}
-    sizes |= {total: size for total, size in sums.items() if total not in told}
+    sizes |= {total: size for total, size in sums.items() if total not in given}
     made = trial.values(lengths.shapes(sizes))
     return Sample(inputs={**made, **few}, given=frozenset(few), sizes=sizes)
 

@@ -59,15 +59,15 @@ def cut_to_lengths(
     Raises:
         GraphFailed: a row is said to be longer than the output is, or shorter than nothing.
     """
-    told = [(dim, name) for dim, name in enumerate(output.lengths, start=1) if name]
+    with_lengths = [(dim, name) for dim, name in enumerate(output.lengths, start=1) if name]
     # Numbers of Python's, once: of a few rows each, numpy takes many times as long.
-    known = {name: lengths[name].tolist() for _, name in told}
+    known = {name: lengths[name].tolist() for _, name in with_lengths}
     cut: list[Array] = []
     at = 0
     for part in parts:
         rows = part if batched else part[np.newaxis]
         end = at + len(rows)
-        for dim, name in told:
+        for dim, name in with_lengths:
             own = known[name][at:end]
             _check(f"{name!r} says that rows of {output.name!r}", own, rows.shape, dim)
             rows = _cut(rows, dim, own, output.fill)

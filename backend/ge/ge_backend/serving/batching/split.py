@@ -42,8 +42,8 @@ def split(
         GraphFailed: an output is missing, or its dtype or shape is not what was promised.
     """
     pieces: list[Piece] = [(span, {}) for span in sub_batch.spans]
-    telling = {name for output in layout.outputs for name in output.lengths if name}
-    lengths = {name: row_lengths(name, outputs, batched=layout.batched) for name in telling}
+    lengths_outputs = {name for output in layout.outputs for name in output.lengths if name}
+    lengths = {name: row_lengths(name, outputs, batched=layout.batched) for name in lengths_outputs}
     for output in layout.outputs:
         if output.name in hidden:
             continue

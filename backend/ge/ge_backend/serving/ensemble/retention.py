@@ -105,11 +105,11 @@ def _unrequested(dag: Dag, place: Place) -> frozenset[str]:
     if place.memory is None or not place.memory.name:
         return frozenset()
     wanted = set(dag.outputs).union(*(step.inputs.values() for step in dag.steps))
-    telling = {name for output in place.layout.outputs for name in output.lengths}
+    lengths_outputs = {name for output in place.layout.outputs for name in output.lengths}
     return frozenset(
         output.name
         for output in place.layout.outputs
-        if place.step.outputs.get(output.name) not in wanted and output.name not in telling
+        if place.step.outputs.get(output.name) not in wanted and output.name not in lengths_outputs
     )
 
 
