@@ -39,10 +39,10 @@ LEFT_OUT = {
     ),
     "its axis, where that is an input, of the DFT": one("DFT", ("x", "", "a")),
     "onesided=1 of the DFT": one("DFT", onesided=1, opset=17),
-    "left_window_size of the Attention": one(
+    "left_window_size=1 of the Attention": one(
         "Attention", ("q", "k", "v"), left_window_size=1, opset=25
     ),
-    "right_window_size of the Attention": one(
+    "right_window_size=0 of the Attention": one(
         "Attention", ("q", "k", "v"), right_window_size=0, opset=25
     ),
     "mode=CRD of the SpaceToDepth": one("SpaceToDepth", blocksize=2, mode="CRD", opset=28),

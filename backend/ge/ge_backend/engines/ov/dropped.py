@@ -8,7 +8,7 @@ another engine's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ge_backend.errors import Unsupported
@@ -18,98 +18,33 @@ __all__ = ["check_nothing_dropped"]
 
 # The newest operators that were looked at. Files of newer ones may have further attributes.
 EXAMINED = 28
-# By place, those inputs of an operator that are not looked at.
-PEEPHOLES, DFT_AXIS, GROUPS = 7, 2, 4
-# The domain of ONNX Runtime's own operators.
+# The domain of ONNX Runtime's own operators, in front of which it stands below.
 RUNTIME = "com.microsoft"
+RECURRENT = ("LSTM", "GRU", "RNN")
 
-
-def _recurrent(node: OnnxNode) -> str:
-    if node.attributes.get("layout", 0):
-        return "layout=1"
-    if node.attributes.get("input_forget", 0):
-        return "input_forget=1"
-    return "its peepholes" if _is_given(node, PEEPHOLES) else ""
-
-
-def _resize(node: OnnxNode) -> str:
-    for name in ("antialias", "exclude_outside"):
-        if node.attributes.get(name, 0):
-            return f"{name}=1"
-    policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
-    return "" if policy == "stretch" else f"keep_aspect_ratio_policy={policy}"
-
-
-def _transform(node: OnnxNode) -> str:
-    if _is_given(node, DFT_AXIS):
-        return "its axis, where that is an input,"
-    return "onesided=1" if node.attributes.get("onesided", 0) else ""
-
-
-def _attention(node: OnnxNode) -> str:
-    if node.domain == RUNTIME:
-        return next((name for name in ("scale", "mask_filter_value") if name in node.stated), "")
-    names = ("left_window_size", "right_window_size")
-    windows = [name for name in names if node.attributes.get(name, -1) != -1]
-    return windows[0] if windows else ""
-
-
-def _to_depth(node: OnnxNode) -> str:
-    mode = node.attributes.get("mode", "DCR")
-    return "" if mode == "DCR" else f"mode={mode}"
-
-
-def _average(node: OnnxNode) -> str:
-    both = node.attributes.get("ceil_mode", 0) and node.attributes.get("count_include_pad", 0)
-    return "ceil_mode=1 beside count_include_pad=1" if both else ""
-
-
-def _regions(node: OnnxNode) -> str:
-    return "mode=max" if node.attributes.get("mode", "avg") == "max" else ""
-
-
-def _transposed(node: OnnxNode) -> str:
-    """Say whether it has `output_shape`: with a free batch the padding is cut at the other end."""
-    return "the place of output_shape" if "output_shape" in node.stated else ""
-
-
-def _unique(node: OnnxNode) -> str:
-    return "" if node.attributes.get("sorted", 1) else "sorted=0"
-
-
-def _rotary(node: OnnxNode) -> str:
-    partial = node.domain == RUNTIME and node.attributes.get("rotary_embedding_dim", 0)
-    return f"rotary_embedding_dim={partial}" if partial else ""
-
-
-def _grouped(node: OnnxNode) -> str:
-    return "its g_idx" if _is_given(node, GROUPS) else ""
-
-
-def _leaky(_: OnnxNode) -> str:
-    return "the zero point"
-
-
-def _is_given(node: OnnxNode, place: int) -> bool:
-    return len(node.inputs) > place and bool(node.inputs[place])
-
-
-# What of an operator is left out, "" for nothing.
-LEFT_OUT: Mapping[str, Callable[[OnnxNode], str]] = {
-    "LSTM": _recurrent,
-    "GRU": _recurrent,
-    "RNN": _recurrent,
-    "Resize": _resize,
-    "DFT": _transform,
-    "Attention": _attention,
-    "SpaceToDepth": _to_depth,
-    "AveragePool": _average,
-    "RoiAlign": _regions,
-    "ConvTranspose": _transposed,
-    "Unique": _unique,
-    "RotaryEmbedding": _rotary,
-    "MatMulNBits": _grouped,
-    "QLinearLeakyRelu": _leaky,
+# By operator and attribute, the only value that is computed: others are taken for it.
+COMPUTED: Mapping[str, Mapping[str, int | str]] = {
+    **{name: {"layout": 0, "input_forget": 0} for name in RECURRENT},
+    "Resize": {"antialias": 0, "exclude_outside": 0, "keep_aspect_ratio_policy": "stretch"},
+    "DFT": {"onesided": 0},
+    "Attention": {"left_window_size": -1, "right_window_size": -1},
+    "SpaceToDepth": {"mode": "DCR"},
+    "RoiAlign": {"mode": "avg"},
+    "Unique": {"sorted": 1},
+    f"{RUNTIME}:RotaryEmbedding": {"rotary_embedding_dim": 0},
+}
+# By operator and attribute, what is left out wherever that is there: of an `output_shape` a free
+# batch has the padding cut at the other end.
+STATED: Mapping[str, Mapping[str, str]] = {
+    "ConvTranspose": {"output_shape": "the place of output_shape"},
+    f"{RUNTIME}:Attention": {"scale": "scale", "mask_filter_value": "mask_filter_value"},
+}
+# By operator and place of an input, what is left out wherever that is there.
+GIVEN: Mapping[str, Mapping[int, str]] = {
+    **{name: {7: "its peepholes"} for name in RECURRENT},
+    "DFT": {2: "its axis, where that is an input,"},
+    "MatMulNBits": {4: "its g_idx"},
+    "QLinearLeakyRelu": {0: "the zero point"},
 }
 
 
@@ -128,10 +63,28 @@ def check_nothing_dropped(path: Path) -> None:
             "parameter 'engine' to 'onnxruntime'"
         )
     for node in onnx_nodes(path):
-        look = LEFT_OUT.get(node.operator)
-        left_out = look(node) if look is not None else ""
+        left_out = _left_out(node)
         if left_out:
             raise Unsupported(
                 f"{path}: OpenVINO leaves out {left_out} of the {node.operator} {node.name!r}; "
                 "set the parameter 'engine' to 'onnxruntime', with precision 'origin'"
             )
+
+
+def _left_out(node: OnnxNode) -> str:
+    """Return what OpenVINO leaves out of an operator, "" for nothing."""
+    for name in (node.operator, f"{node.domain}:{node.operator}"):
+        for attribute, computed in COMPUTED.get(name, {}).items():
+            value = node.attributes.get(attribute, computed)
+            if value != computed:
+                return f"{attribute}={value}"
+        for attribute, left_out in STATED.get(name, {}).items():
+            if attribute in node.stated:
+                return left_out
+        for place, left_out in GIVEN.get(name, {}).items():
+            if any(node.inputs[place : place + 1]):
+                return left_out
+    both = ("ceil_mode", "count_include_pad")
+    if node.operator == "AveragePool" and all(node.attributes.get(name, 0) for name in both):
+        return " beside ".join(f"{name}=1" for name in both)
+    return ""
