@@ -19,7 +19,7 @@ from ge_backend.host.version_folder import version_folder
 from ge_backend.kinds import kind_of
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.model_folder import config_file
-from ge_backend.model.config.written import says_max_batch_size
+from ge_backend.model.config.written import sets_max_batch_size
 from ge_backend.serving.host_server import HostServer
 
 __all__ = ["complete_config"]
@@ -40,7 +40,7 @@ def complete_config(config: Any) -> Any:
     )
     kind, document = kind_of(ours), dict(given)
     open_ = kind.graph and not (ours.max_batch_size or (ours.inputs and ours.outputs))
-    if open_ and not _says_no_batches(directory):
+    if open_ and not _sets_no_batches(directory):
         document.pop("max_batch_size", None)
     completed = kind.complete(document, ours)
     for field in given.keys() - completed.keys():
@@ -49,7 +49,7 @@ def complete_config(config: Any) -> Any:
     return config
 
 
-def _says_no_batches(directory: Path) -> bool:
+def _sets_no_batches(directory: Path) -> bool:
     """Whether the host has a `max_batch_size` of 0 because it was told so, and not for want of any.
 
     Where a load request's configuration came, the host does not tell the two apart; without batches
@@ -58,7 +58,7 @@ def _says_no_batches(directory: Path) -> bool:
     server = HostServer.above()
     file = config_file(directory.parent, server.config_name)
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        if says_max_batch_size(file.read_text(encoding="utf-8")):
+        if sets_max_batch_size(file.read_text(encoding="utf-8")):
             return True
     if handed := server.was_handed(directory):
         log.info(

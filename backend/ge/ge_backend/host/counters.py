@@ -91,7 +91,7 @@ class Counters:
         """Tell the host what is new; return whether anything was."""
         self._sample()
         values, observed = self._recorder.drain(), self._recorder.drain_observations()
-        news = bool(observed)
+        changed = bool(observed)
         for (name, labels), value in values.items():
             series = self._series.get((name, labels))
             if series is None:
@@ -100,11 +100,11 @@ class Counters:
                 )
             if METRICS[name].kind is Kind.COUNTER:
                 series.increment(value)
-                news = True
+                changed = True
             elif self._published.get((name, labels)) != value:  # most stay as they were
                 series.set(value)
                 self._published[name, labels] = value
-                news = True
+                changed = True
         for name, value in observed:
             self._histogram(name).observe(value)
         now = time.monotonic()
@@ -113,7 +113,7 @@ class Counters:
             self._republished_s = now
             for key in self._gauges():
                 self._series[key].set(self._published[key])
-        return news
+        return changed
 
     def _take_back(self) -> None:
         """End what describes the present: the host's series outlive this instance."""

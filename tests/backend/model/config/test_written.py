@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_backend.model.config.written import says_max_batch_size
+from ge_backend.model.config.written import sets_max_batch_size
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from ge_backend.model.config.written import says_max_batch_size
 )
 def test_the_field_is_found_where_it_is_one(text, said):
     """And not in a comment, nor in a text."""
-    assert says_max_batch_size(text) is said
+    assert sets_max_batch_size(text) is said

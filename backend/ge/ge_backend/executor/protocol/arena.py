@@ -33,7 +33,7 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _to_nobody(number: int, nbytes: int, descriptor: int) -> None:
+def _not_shown(number: int, nbytes: int, descriptor: int) -> None:
     del number, nbytes, descriptor
 
 
@@ -108,7 +108,7 @@ class Arena:
         self._segment, self.descriptor = Segment.create(self.nbytes)
         self._used = 0
 
-    def reserve(self, nbytes: int, *, keep: bool = False, show: _Show = _to_nobody) -> bool:
+    def reserve(self, nbytes: int, *, keep: bool = False, show: _Show = _not_shown) -> bool:
         """Make room for `nbytes`; True when the segment is a new one.
 
         Everything placed before is free again, unless `keep` is set: then it stays as it is, in a
@@ -168,7 +168,7 @@ class Arena:
         """Copy a serialised BYTES tensor to its place."""
         self._segment.write(ref, block)
 
-    def _replace(self, nbytes: int, show: _Show = _to_nobody) -> None:
+    def _replace(self, nbytes: int, show: _Show = _not_shown) -> None:
         segment, descriptor = Segment.create(nbytes)
         try:
             show(self.id + 1, nbytes, descriptor)

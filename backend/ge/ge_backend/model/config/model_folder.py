@@ -10,7 +10,7 @@ from typing import Any
 
 from ge_backend.errors import ConfigError, DeviceUnavailable
 from ge_backend.model.config.model import ModelConfig
-from ge_backend.model.config.written import says_max_batch_size
+from ge_backend.model.config.written import sets_max_batch_size
 
 __all__ = [
     "BACKEND",
@@ -172,7 +172,7 @@ def read_document(path: Path, config_name: str = "") -> dict[str, Any]:
         ) from error
     document = _as_json(parse_config(text, str(file)))
     document.setdefault("name", path.name)
-    if says_max_batch_size(text):
+    if sets_max_batch_size(text):
         document.setdefault("max_batch_size", 0)
     return document
 

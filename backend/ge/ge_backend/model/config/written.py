@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["says_max_batch_size", "says_ragged"]
+__all__ = ["sets_max_batch_size", "sets_ragged"]
 
 # Texts and comments are passed over; other messages within the configuration have no such fields.
 _FIELD = re.compile(
@@ -12,7 +12,7 @@ _FIELD = re.compile(
 )
 
 
-def says_max_batch_size(text: str) -> bool:
+def sets_max_batch_size(text: str) -> bool:
     """Whether the text of a config.pbtxt has that field.
 
     The host's configuration has 0 with it and without it. Seen on Triton 2.51.
@@ -20,7 +20,7 @@ def says_max_batch_size(text: str) -> bool:
     return "max_batch_size" in _fields(text)
 
 
-def says_ragged(text: str) -> bool:
+def sets_ragged(text: str) -> bool:
     """Whether the text of a config.pbtxt itself marks inputs as ragged; the host completes some."""
     return "allow_ragged_batch" in _fields(text)
 

@@ -12,7 +12,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.codec import Codec
 from ge_backend.model.config.model import ModelConfig
-from ge_backend.model.config.written import says_ragged
+from ge_backend.model.config.written import sets_ragged
 from ge_backend.model.layout.layout import InputLayout, Layout, build_layout
 from ge_backend.serving.assumptions.checks import checked
 from ge_backend.serving.assumptions.comparison import quantises
@@ -179,7 +179,7 @@ def _left_out(
 
 def _declared_ragged(file: Path) -> bool:
     try:
-        return says_ragged(file.read_text(encoding="utf-8"))
+        return sets_ragged(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return False
 
