@@ -94,7 +94,7 @@ def _run(options: argparse.Namespace, console: Console) -> bool:
             line = figures_line(chat(server.grpc, checkpoint, console))
             console.print(f"\n{line}", soft_wrap=True)
             if options.keep:
-                _wait(server, root / "models", console)
+                _wait(server, console)
     if not options.keep:
         console.print("\nnext: make demo ARGS=--keep serves on, with a page to chat")
         console.print("      docs/tutorial.md goes from a file of yours to a tuned, watched model")
@@ -165,9 +165,9 @@ def _show(outcomes: Sequence[Outcome], console: Console) -> None:
             )
 
 
-def _wait(server: TritonServer, models: Path, console: Console) -> None:
+def _wait(server: TritonServer, console: Console) -> None:
     """Leave the server running until ^C, with OpenAI's API in front of it."""
-    options = FrontOptions(url=server.grpc, metrics=server.metrics, repositories=(models,), port=0)
+    options = FrontOptions(url=server.grpc, metrics=server.metrics, port=0)
     with open_front(options) as front:
         console.print(f"gRPC {server.grpc}  HTTP {server.http}  {server.metrics}")
         console.print(f"OpenAI's API {front.url}/v1, with a page to try it: {front.url}")

@@ -50,7 +50,7 @@ def main() -> int:
         write_chat_model(repository, checkpoint)
         options = ServerOptions(repositories=(repository,), log_file=Path(folder) / "server.log")
         with TritonServer(find_server(), options) as server:
-            front = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
+            front = FrontOptions(url=server.grpc, port=0)
             with OpenAIFront(front) as api, opened_browser(program) as browser:
                 for name, (width, height, scheme) in SHOTS.items():
                     browser.show(api.url, width=width, height=height, scheme=scheme)

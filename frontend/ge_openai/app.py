@@ -24,8 +24,6 @@ from ge_openai.calling import Calling, read_calling
 from ge_openai.chat_template import ChatTemplate
 from ge_openai.connected import ClientGoneError, merged, while_connected
 from ge_openai.described import DescribedModels
-from ge_openai.embedding_tokens import EmbeddingTokens
-from ge_openai.folders import adapter_names
 from ge_openai.forms import ChatForm, CompletionForm, Form
 from ge_openai.incoming import Incoming
 from ge_openai.models import Ability, ServedModel
@@ -93,13 +91,10 @@ class Endpoints:
 
     def __init__(self, options: FrontOptions) -> None:
         self._options = options
-        self._templates = Templates(
-            options.repositories, options.read_tokenizer, options.tokenizers
-        )
+        self._templates = Templates(options.tokenizers, options.read_tokenizer)
         self._described = DescribedModels(lambda: self._triton)
         self._incoming = Incoming(options)
-        tokens = EmbeddingTokens(options.repositories, options.read_tokenizer)
-        self.of_vectors = VectorEndpoints(self._incoming, tokens, lambda: self._triton)
+        self.of_vectors = VectorEndpoints(self._incoming, lambda: self._triton)
         self._started = int(time.time())
         self._page = read_page()
         self._triton: TritonConnection
@@ -304,11 +299,12 @@ class Endpoints:
         return listed
 
     async def _adapters(self, model: ServedModel) -> Sequence[str]:
-        """Return the names of a language model's adapters; none where it cannot be asked now."""
-        if not model.own:
-            return await asyncio.to_thread(adapter_names, self._options.repositories, model.name)
+        """Return the names of a language model's adapters; none where it cannot be asked for them.
+
+        One of Triton's vLLM backend has them, and does not say which.
+        """
         with contextlib.suppress(ApiError):
-            return await self._described.adapters(model.name)
+            return await self._described.adapters(model.name) if model.own else ()
         return ()
 
     def _entry(self, model: ServedModel, name: str) -> dict[str, Any]:

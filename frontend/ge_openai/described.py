@@ -13,7 +13,7 @@ from ge_openai.api_error import ApiError
 from ge_openai.chat_template import ChatTemplate
 from ge_openai.triton import TritonConnection
 
-__all__ = ["DescribedModels", "Description", "read_description"]
+__all__ = ["DescribedModels", "Description", "read_description", "reading"]
 
 _ADAPTERS = "adapters"
 
@@ -39,7 +39,7 @@ def read_description(text: str) -> Description:
     Raises:
         ApiError: it is of another form.
     """
-    with _read(text) as said:
+    with reading(text) as said:
         return Description(
             id=str(said["id"]),
             files=dict(said["files"]),
@@ -83,14 +83,14 @@ class DescribedModels:
         Raises:
             ApiError: it cannot be asked.
         """
-        with _read(await self._triton().description(model, _ADAPTERS)) as said:
+        with reading(await self._triton().description(model, _ADAPTERS)) as said:
             return tuple(said[_ADAPTERS])
 
 
 @contextlib.contextmanager
-def _read(text: str) -> Iterator[dict[str, Any]]:
+def reading(text: str) -> Iterator[dict[str, Any]]:
     """Read JSON, and have what is not as it is read as an error of the API."""
     try:
         yield json.loads(text)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ApiError(f"the model says of itself what is not known here: {error}") from error

@@ -1,36 +1,28 @@
-"""The tokens of texts, by the tokenizer that the model that takes them is served with."""
+"""The tokens of texts, by what the model that takes them says of its tokenizer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ge_openai.api_error import CONTEXT_LENGTH_EXCEEDED, TOO_LONG, ApiError
-from ge_openai.folders import (
-    TOKENIZER,
-    find_folder,
-    read_config,
-    state_of,
-    tokenizer_files,
-    version_folder,
-)
+from ge_openai.described import reading
 from ge_openai.models import ServedModel
-from ge_openai.options import ReadTokenizer, as_written
 from ge_openai.tokenizer import TextTokenizer
+from ge_openai.triton import TritonConnection
 
-__all__ = ["EmbeddingTokens", "ModelTokens", "TokenizerOptions"]
+__all__ = ["EmbeddingTokens", "ModelTokens", "TokenizerOptions", "as_texts", "model_tokens"]
 
 Input = str | tuple[int, ...]
-# This project's, in `config.pbtxt`: of others it is not known how they read a `tokenizer.json`.
-_BACKEND = "ge"
-_OPTION = "tokenizer."
+# Seconds until a model is asked again whether it was loaded anew.
+FRESH_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerOptions:
-    """What a model's parameters `tokenizer.…` say beside the file.
+    """What a model's options say beside its tokenizer's file.
 
     Attributes:
         max_length: tokens that a text may have, special ones included; 0 is what the file says.
@@ -104,88 +96,93 @@ class ModelTokens:
 
 
 class EmbeddingTokens:
-    """Tokens by model, by the tokenizers in model repositories."""
+    """Tokens by model, as each says how it tokenizes its texts.
 
-    def __init__(self, repositories: Sequence[Path], read: ReadTokenizer = as_written) -> None:
-        self._repositories = repositories
-        self._read = read
-        self._known: dict[str, tuple[object, ModelTokens]] = {}
+    A model is asked when its tokens are wanted, and asked again whether it is another by now where
+    that is a second ago.
 
-    def texts(self, model: ServedModel, inputs: Sequence[Input]) -> tuple[list[str], int]:
-        """Return inputs as texts, and how many tokens they have; 0 if the tokenizer is not here.
+    Args:
+        connection: returns the connection to the server, which begins with the first request.
+    """
+
+    def __init__(self, connection: Callable[[], TritonConnection]) -> None:
+        self._triton = connection
+        self._known: dict[str, _Said] = {}
+
+    async def of(self, model: ServedModel) -> ModelTokens | None:
+        """Return what tokenizes a model's texts; None where no model says that.
 
         Raises:
-            ApiError: an input is too long, or tokens that are no text.
+            ApiError: it cannot be asked, or says what is not known here.
         """
-        tokens = self.of(model)
-        texts = [
-            given if isinstance(given, str) else _decoded(tokens, given, f"input[{place}]")
-            for place, given in enumerate(inputs)
-        ]
-        if tokens is None:
-            return texts, 0
-        return texts, sum(tokens.count(text, f"input[{n}]") for n, text in enumerate(texts))
-
-    def of(self, model: ServedModel) -> ModelTokens | None:
-        """Return the tokenizer's as it is now; None where it is not here, or another backend's."""
-        try:
-            folder = find_folder(self._repositories, model.name)
-            if folder is None:
-                return None
-            folder = _tokenizing(folder, model.input)
-            config = read_config(folder)
-            if config.backend != _BACKEND:
-                return None
-            checkpoint = version_folder(folder, config)
-            if not (checkpoint / TOKENIZER).is_file():
-                return None
-            return self._opened(model.name, checkpoint, _options(config))
-        except (OSError, ValueError):
+        asked = model.tokenized
+        if asked is None:
             return None
+        known = self._known.get(asked.name)
+        now = time.monotonic()
+        if known is None or now - known.asked >= FRESH_S:
+            text = await self._triton().tokenizer(model, asked, known.id if known else "")
+            if text:
+                known = await asyncio.to_thread(_read, text)
+            if known is None:
+                raise ApiError(
+                    f"the model {asked.name!r} does not say how it tokenizes", status=500
+                )
+            known = self._known[asked.name] = replace(known, asked=now)
+        return known.tokens
 
-    def _opened(self, model: str, checkpoint: Path, options: TokenizerOptions) -> ModelTokens:
-        """Return what the files and the options say, read anew where either is another by now."""
-        state = checkpoint, state_of(tokenizer_files(checkpoint)), options
-        known = self._known.get(model)
-        if known is None or known[0] != state:
-            tokenizer = TextTokenizer(self._read(checkpoint / TOKENIZER))
-            most = options.max_length or tokenizer.most
-            tokens = ModelTokens(tokenizer=tokenizer, options=options, most=most)
-            known = self._known[model] = state, tokens
-        return known[1]
 
+def as_texts(tokens: ModelTokens | None, inputs: Sequence[Input]) -> tuple[list[str], int]:
+    """Return inputs as texts, and how many tokens they have; 0 where the tokenizer is unknown.
 
-def _decoded(tokens: ModelTokens | None, ids: tuple[int, ...], where: str) -> str:
+    Raises:
+        ApiError: an input is too long, or tokens that are no text.
+    """
+    texts = [
+        given if isinstance(given, str) else _decoded(tokens, given, f"input[{place}]")
+        for place, given in enumerate(inputs)
+    ]
     if tokens is None:
-        raise ApiError(
-            f"{where} is tokens, and the model's tokenizer is not known here: send texts, or name "
-            "the API its --model-repository",
-            param="input",
-        )
-    return tokens.text(ids, where)
+        return texts, 0
+    return texts, sum(tokens.count(text, f"input[{n}]") for n, text in enumerate(texts))
 
 
-def _tokenizing(folder: Path, text: str) -> Path:
-    """Return the folder of what takes the text: the ensemble's step, the fused one's, or itself."""
-    config = read_config(folder)
-    if "fuse" in config.parameters:
-        config = read_config(folder.parent / config.parameters["fuse"].string_value)
-    steps = config.ensemble_scheduling.step
-    takers = [step.model_name for step in steps if text in step.input_map.values()]
-    return folder.parent / takers[0] if takers else folder
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What a model has said, and when it was asked last: seconds of `time.monotonic`."""
+
+    id: str
+    tokens: ModelTokens
+    asked: float = 0.0
 
 
-def _options(config: Any) -> TokenizerOptions:
-    """Return the options of a model that is served, which has none that are wrong."""
-    given = {
-        key.removeprefix(_OPTION): value.string_value.strip()
-        for key, value in config.parameters.items()
-        if key.startswith(_OPTION)
-    }
-    return TokenizerOptions(
+def _read(text: str) -> _Said:
+    with reading(text) as said:
+        return _Said(id=str(said["id"]), tokens=model_tokens(said["tokenizer"], said["options"]))
+
+
+def model_tokens(written: str, given: Mapping[str, str]) -> ModelTokens:
+    """Return the tokens of a model by a `tokenizer.json` and its options, as it says them.
+
+    Raises:
+        ValueError: either is none.
+    """
+    tokenizer = TextTokenizer(written)
+    options = TokenizerOptions(
         max_length=int(given.get("max_length", "0")),
         overflow=given.get("overflow", "truncate"),
         add_special_tokens=given.get("add_special_tokens") != "false",
         strip=given.get("strip") == "true",
         lower_case=given.get("lower_case") == "true",
     )
+    most = options.max_length or tokenizer.most
+    return ModelTokens(tokenizer=tokenizer, options=options, most=most)
+
+
+def _decoded(tokens: ModelTokens | None, ids: tuple[int, ...], where: str) -> str:
+    if tokens is None:
+        raise ApiError(
+            f"{where} is tokens, and the model does not say what tokenizes its texts; send texts",
+            param="input",
+        )
+    return tokens.text(ids, where)

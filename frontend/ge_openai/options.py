@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["FrontError", "FrontOptions", "ReadTokenizer", "as_written", "read_keys"]
+__all__ = ["TOKENIZER", "FrontError", "FrontOptions", "ReadTokenizer", "as_written", "read_keys"]
+
+TOKENIZER = "tokenizer.json"
 
 # Returns the text of a `tokenizer.json`, with what files beside it add to it; raises OSError or
 # ValueError.
@@ -29,9 +31,8 @@ class FrontOptions:
     Attributes:
         url: host:port of the server's gRPC.
         metrics: URL of the server's metrics; "" where it has none.
-        repositories: where folders of models are looked for that do not say what is in them: those
-            of Triton's vLLM backend, and the tokenizers of embeddings and rankings.
-        tokenizers: folders with chat templates of models, by name; they go before.
+        tokenizers: folders with the chat templates of models that do not say theirs, by name; they
+            go before what is said.
         host: the address to listen on.
         port: 0 takes a free one.
         keys: a client has to send one of these; none: everybody may ask.
@@ -43,7 +44,6 @@ class FrontOptions:
 
     url: str
     metrics: str = ""
-    repositories: tuple[Path, ...] = ()
     tokenizers: Mapping[str, Path] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 9000

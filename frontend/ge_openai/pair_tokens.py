@@ -12,11 +12,11 @@ __all__ = ["fitted"]
 def fitted(tokens: ModelTokens | None, pairs: Pairs) -> tuple[tuple[str, ...], int]:
     """Return the documents, cut as is asked for, and how many tokens all pairs have for the model.
 
-    `tokens` is the tokenizer's, None where it is not here: nothing is counted then.
+    `tokens` are the model's, None where it does not say how it tokenizes: nothing is counted then.
 
     Raises:
-        ApiError: a pair is too long and must not be cut, or cannot be; or the tokenizer that it
-            takes to know is not here.
+        ApiError: a pair is too long and must not be cut, or cannot be; or it takes the tokenizer
+            to know, which is unknown.
     """
     if tokens is None:
         _check_nothing_is_asked(pairs)
@@ -70,7 +70,7 @@ def _check_nothing_is_asked(pairs: Pairs) -> None:
     }
     for field in (name for name, given in asked.items() if given):
         raise ApiError(
-            f"{field} needs the model's tokenizer, which is not known here: leave it out, or name "
-            "the API its --model-repository",
+            f"{field} needs the model's tokenizer, and the model does not say what tokenizes its "
+            "texts; leave it out",
             param=field,
         )

@@ -1,30 +1,29 @@
-"""Chat templates in folders, for models that do not say theirs over Triton's API."""
+"""Chat templates in folders that are named for models which do not say theirs over Triton's API."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ge_openai.api_error import ApiError
 from ge_openai.chat_template import CONFIG, OTHERS, SPECIAL, TEMPLATE, ChatTemplate
-from ge_openai.folders import (
-    TOKENIZER,
-    checkpoint_folder,
-    find_folder,
-    read_config,
-    state_of,
-    tokenizer_files,
-    version_folder,
-)
-from ge_openai.options import ReadTokenizer, as_written
+from ge_openai.options import TOKENIZER, ReadTokenizer, as_written
 
 __all__ = ["Templates", "template_files", "template_in"]
+
+# What transformers opens a tokenizer with beside its file.
+_BESIDE = (
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "config.json"),
+)
+# Of files: what changes when one changes, another takes its place, or one more comes.
+_FilesState = tuple[tuple[object, ...], ...]
 
 
 def template_files(folder: Path) -> list[Path]:
     """Return the files of a checkpoint's folder that its chat template is read from."""
-    return list(dict.fromkeys((*_own_files(folder), *tokenizer_files(folder))))
+    tokenizer = (folder / name for name in (TOKENIZER, *_BESIDE))
+    return list(dict.fromkeys((*_own_files(folder), *filter(Path.is_file, tokenizer))))
 
 
 def template_in(folder: Path, read: ReadTokenizer = as_written) -> ChatTemplate:
@@ -48,34 +47,31 @@ def _own_files(folder: Path) -> list[Path]:
 
 
 class Templates:
-    """The chat templates of the models of some repositories, by their version folders as of now.
+    """The chat templates of folders as they are now, by the models that they are named for.
 
     For any thread.
-
-    Args:
-        named: folders of models that need not be in a repository, by name; they go before.
     """
 
-    def __init__(
-        self,
-        repositories: Sequence[Path],
-        read: ReadTokenizer = as_written,
-        named: Mapping[str, Path] = MappingProxyType({}),
-    ) -> None:
-        self._repositories = repositories
+    def __init__(self, folders: Mapping[str, Path], read: ReadTokenizer = as_written) -> None:
+        self._folders = folders
         self._read = read
-        self._named = named
         self._known: dict[str, tuple[object, ChatTemplate]] = {}
 
     def of(self, model: str) -> ChatTemplate:
-        """Return the template, as it is now, of a model that the server knows.
+        """Return the template of a model.
 
         Raises:
-            ApiError: its checkpoint is not here, or has no template.
+            ApiError: no folder is named for it, or that has no template.
         """
-        folder = self._checkpoint(model)
+        if model not in self._folders:
+            raise ApiError(
+                f"the chat template of {model!r} is not known here, as the model does not say it; "
+                "use /v1/completions, or name the API a folder that has its tokenizer: "
+                f"--tokenizer {model}=FOLDER"
+            )
+        folder = self._folders[model]
         try:
-            state = folder, state_of(template_files(folder))
+            state = _state_of(template_files(folder))
             known = self._known.get(model)
             if known is None or known[0] != state:
                 known = self._known[model] = state, template_in(folder, self._read)
@@ -83,20 +79,14 @@ class Templates:
         except (OSError, ValueError) as error:  # one has just gone, or is no text
             raise ApiError(f"the model's chat template cannot be read: {error}") from error
 
-    def _checkpoint(self, model: str) -> Path:
-        if model in self._named:
-            return self._named[model]
-        try:
-            folder = find_folder(self._repositories, model)
-            if folder is not None:
-                return checkpoint_folder(version_folder(folder, read_config(folder)))
-        except (OSError, ValueError) as error:
-            raise ApiError(
-                f"the model's folder cannot be read: {error}; the API may be given another that "
-                f"has its tokenizer: --tokenizer {model}=FOLDER"
-            ) from error
-        raise ApiError(
-            f"the chat template of {model!r} is not known here, as none of the API's model "
-            "repositories has the model; use /v1/completions, or name its --model-repository or a "
-            f"folder that has its tokenizer: --tokenizer {model}=FOLDER"
-        )
+
+def _state_of(files: Sequence[Path]) -> _FilesState:
+    """Return the state of files, for comparison.
+
+    Layers of container images give all files one modification time, so where they lie counts, too.
+
+    Raises:
+        OSError: one has just gone.
+    """
+    found = [(file, file.stat()) for file in files]
+    return tuple((file, s.st_mtime_ns, s.st_size, s.st_dev, s.st_ino) for file, s in found)

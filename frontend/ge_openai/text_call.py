@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ge_openai.logprobs import TokenLogprob, read_logprobs
-from ge_openai.models import Array
+from ge_openai.models import DESCRIPTION, Array
 
 __all__ = [
-    "DESCRIPTION",
     "Piece",
     "TextCall",
     "joined",
@@ -22,8 +21,6 @@ __all__ = [
     "text_outputs",
 ]
 
-# An input and an output: what a prompt goes by, and what comes in place of text if it is another.
-DESCRIPTION = "description"
 _COUNTS = ("num_input_tokens", "num_output_tokens")
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -21,9 +22,17 @@ from tritonclient.utils import (
 )
 
 from ge_openai.api_error import ApiError, error_of_grpc
-from ge_openai.models import Ability, Array, ServedModel, read_model
-from ge_openai.text_call import (
+from ge_openai.models import (
     DESCRIPTION,
+    Ability,
+    Array,
+    Describer,
+    ServedModel,
+    describer,
+    read_model,
+    reader,
+)
+from ge_openai.text_call import (
     Piece,
     TextCall,
     read_pieces,
@@ -209,32 +218,78 @@ class TritonConnection:
             name: np.array(column, np.object_).reshape(-1, 1)
             for name, column in zip(names, columns, strict=True)
         }
-        wanted = [grpcclient.InferRequestedOutput(model.output)]
-        call = asyncio.ensure_future(
-            self._client.infer(model.name, _tensors(given), outputs=wanted)
-        )
+        result = await self._inferred(model, model.name, given, model.output)
+        vectors: Array = result.as_numpy(model.output).reshape(len(columns[0]), -1)
+        return vectors
+
+    async def tokenizer(self, model: ServedModel, asked: Describer, known: str) -> str:
+        """Return the JSON by which a model says what tokenizes its texts; "" if that is known.
+
+        Args:
+            model: whose texts they are.
+            asked: its own, `model.tokenized`.
+            known: the `id` of what is known; "": nothing is.
+
+        Raises:
+            ApiError: as `vectors`.
+        """
+        shape = (1, 1) if asked.batched else (1,)
+        given = {name: np.full(shape, b"", np.object_) for name in asked.texts}
+        given[DESCRIPTION] = np.full(shape, known.encode(), np.object_)
+        found = (await self._inferred(model, asked.name, given, DESCRIPTION)).as_numpy(DESCRIPTION)
+        return "" if found is None else str(found.reshape(-1)[0].decode())
+
+    async def _inferred(
+        self, model: ServedModel, name: str, given: Mapping[str, Array], output: str
+    ) -> Any:
+        """Return the client's result of a model, or of one by this name that is a part of it."""
+        wanted = [grpcclient.InferRequestedOutput(output)]
+        call = asyncio.ensure_future(self._client.infer(name, _tensors(given), outputs=wanted))
         try:
             with self._watched(call):
-                result = await self._asked(call)
+                return await self._asked(call)
         except ApiError as error:
             if error.status == HTTPStatus.BAD_REQUEST and await self._read(model.name) != model:
                 raise _not_ready(model.name) from error
             raise await self._explained(model.name, error) from error
-        vectors: Array = result.as_numpy(model.output).reshape(len(columns[0]), -1)
-        return vectors
 
     async def _read(self, name: str) -> ServedModel | None:
         """Return what a model is for, and remember it."""
         self._known.pop(name, None)
+        config = await self._found(name)
+        model = None if config is None else read_model(config)
+        if config is None or model is None:
+            return None
+        whole = True
+        if model.input:
+            model, whole = await self._tokenized(model, config)
+        if whole:  # else neither is the ensemble ready
+            self._known[name] = model
+        return model
+
+    async def _tokenized(
+        self, model: ServedModel, config: Mapping[str, Any]
+    ) -> tuple[ServedModel, bool]:
+        """Return a model with who tokenizes its texts, and whether all steps were there to ask."""
+        text = model.input
+        while (found := describer(config)) is None:
+            step, text = reader(config, text)
+            if not step:
+                return model, True
+            its = await self._found(step)
+            if its is None:
+                return model, False
+            config = its
+        return replace(model, tokenized=found), True
+
+    async def _found(self, name: str) -> Any | None:
+        """Return a model's configuration; None where the server has none by the name."""
         try:
-            model = read_model(await self._config(name))
+            return await self._config(name)
         except ApiError as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        if model is not None:
-            self._known[name] = model
-        return model
 
     async def _config(self, name: str) -> Any:
         call = self._client.get_model_config(name, as_json=True, client_timeout=READY_TIMEOUT_S)

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from ge_openai.connected import in_turns, while_connected
 from ge_openai.embedding_body import check_dimensions, embedding_answer, read_embedding
-from ge_openai.embedding_tokens import EmbeddingTokens
+from ge_openai.embedding_tokens import EmbeddingTokens, as_texts
 from ge_openai.incoming import Incoming
 from ge_openai.models import Ability, Array, ServedModel
 from ge_openai.pair_tokens import fitted
@@ -41,14 +41,9 @@ class VectorEndpoints:
         connection: returns the connection to the server, which begins with the first request.
     """
 
-    def __init__(
-        self,
-        incoming: Incoming,
-        tokens: EmbeddingTokens,
-        connection: Callable[[], TritonConnection],
-    ) -> None:
+    def __init__(self, incoming: Incoming, connection: Callable[[], TritonConnection]) -> None:
         self._incoming = incoming
-        self._tokens = tokens
+        self._tokens = EmbeddingTokens(connection)
         self._triton = connection
 
     async def embeddings(self, request: Request) -> Response:
@@ -58,7 +53,8 @@ class VectorEndpoints:
         if model.size > 0:  # else only the vectors tell
             check_dimensions(asked, model.size)
         self._incoming.check_texts(asked.inputs, "input")
-        texts, tokens = await asyncio.to_thread(self._tokens.texts, model, asked.inputs)
+        known = await self._tokens.of(model)
+        texts, tokens = await asyncio.to_thread(as_texts, known, asked.inputs)
         vectors = await self._vectors(request, model, (texts,))
         return JSONResponse(embedding_answer(asked, vectors, tokens))
 
@@ -80,7 +76,7 @@ class VectorEndpoints:
         model = await self._triton().model(pairs.model, Ability.RANKING)
         self._incoming.check_texts(tuple(dict.fromkeys(pairs.queries)), pairs.names[0])
         self._incoming.check_texts(pairs.documents, pairs.names[1])
-        known = await asyncio.to_thread(self._tokens.of, model)
+        known = await self._tokens.of(model)
         documents, tokens = await asyncio.to_thread(fitted, known, pairs)
         scores = await self._vectors(request, model, (pairs.queries, documents))
         return model, check_scores(pairs, scores), tokens

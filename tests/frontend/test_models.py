@@ -2,7 +2,7 @@
 
 import pytest
 
-from ge_openai.models import Ability, ServedModel, read_model
+from ge_openai.models import Ability, Describer, ServedModel, describer, read_model, reader
 
 
 def block(name, kind, *dims):
@@ -80,3 +80,37 @@ def test_two_texts_in_and_a_score_out_is_a_ranker(names):
 def test_other_models_are_none(inputs, outputs):
     """They are served by the server alone."""
     assert read_model(config(inputs, outputs)) is None
+
+
+ASKS = block("description", "TYPE_STRING", 1) | {"optional": True}
+SAYS = block("description", "TYPE_STRING", 1)
+
+
+def test_what_describes_a_model_is_none_of_its_texts():
+    """One that has to be sent is a text like any other."""
+    plain = read_model(config([TEXT], [VECTOR]))
+    assert read_model(config([TEXT, ASKS], [VECTOR, SAYS])) == plain
+    score = [block("scores", "TYPE_FP32", 1), SAYS]
+    assert read_model(config([TEXT, SAYS], score)).pair == "description"
+
+
+def test_a_model_that_tokenizes_is_asked_with_its_texts():
+    """In its own form; others are not asked."""
+    given = config([TEXT, block("text_pair", "TYPE_STRING", 1), ASKS], [VECTOR, SAYS])
+    truth = Describer(name="m", texts=("text", "text_pair"), batched=True)
+    assert describer(given) == truth
+    assert not describer({**given, "max_batch_size": 0}).batched
+    for inputs, outputs in (([TEXT], [SAYS]), ([TEXT, SAYS], [SAYS]), ([TEXT, ASKS], [VECTOR])):
+        assert describer(config(inputs, outputs)) is None
+
+
+def test_the_step_that_reads_a_tensor_is_found_by_its_map():
+    """With the name that it has there."""
+    steps = [
+        {"model_name": "encoder", "input_map": {"i": "ids"}},
+        {"model_name": "split", "input_map": {"text": "words"}},
+    ]
+    ensemble = {"name": "m", "ensemble_scheduling": {"step": steps}}
+    assert reader(ensemble, "words") == ("split", "text")
+    assert reader(ensemble, "others") == ("", "")
+    assert reader(config([TEXT], [VECTOR]), "text") == ("", "")

@@ -80,6 +80,6 @@ def test_without_the_tokenizer_nothing_is_counted_or_cut():
         ("truncate_prompt_tokens", Cut(pair=3)),
         ("truncation", Cut(never=True)),
     ):
-        with pytest.raises(ApiError, match="--model-repository") as caught:
+        with pytest.raises(ApiError, match="does not say") as caught:
             fitted(None, replace(PAIRS, cut=cut))
         assert caught.value.param == field

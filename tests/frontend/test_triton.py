@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from ge_openai import triton
 from ge_openai.api_error import ApiError
-from ge_openai.models import Ability, ServedModel
+from ge_openai.models import Ability, Describer, ServedModel
 from ge_openai.text_call import TextCall
 from ge_openai.triton import OtherDescriptionError, TritonConnection
 
@@ -53,6 +53,43 @@ class Reloaded(service_pb2_grpc.GRPCInferenceServiceServicer):
         answer = service_pb2.ModelInferResponse()
         answer.outputs.add(name="vector", datatype="FP32", shape=[rows, 2])
         answer.raw_output_contents.append(b"\0" * 8 * rows)
+        return answer
+
+
+class Ensemble(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """An embedding ensemble of an ensemble whose step says how it tokenizes, to who knows another.
+
+    Attributes:
+        away: the step is not there.
+    """
+
+    away = False
+
+    def ModelConfig(self, request, context):  # noqa: N802
+        if self.away and request.name == "split":
+            context.abort(grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'split'")
+        answer = service_pb2.ModelConfigResponse()
+        config = answer.config
+        config.name, config.max_batch_size = request.name, 4
+        steps = {"whole": ("inner", "words"), "inner": ("split", "text")}
+        text = {"whole": "sent", "inner": "words", "split": "text"}[request.name]
+        config.input.add(name=text, data_type="TYPE_STRING", dims=[1])
+        config.output.add(name="vector", data_type="TYPE_FP32", dims=[2])
+        if request.name in steps:
+            name, its = steps[request.name]
+            config.ensemble_scheduling.step.add(model_name=name, input_map={its: text})
+        else:
+            config.input.add(name="description", data_type="TYPE_STRING", dims=[1], optional=True)
+            config.output.add(name="description", data_type="TYPE_STRING", dims=[1])
+        return answer
+
+    def ModelInfer(self, request, context):  # noqa: N802
+        shapes = {each.name: tuple(each.shape) for each in request.inputs}
+        assert (request.model_name, shapes) == ("split", {"text": (1, 1), "description": (1, 1)})
+        answer = service_pb2.ModelInferResponse()
+        if request.raw_input_contents[1] != b"\1\0\0\0" + b"7":
+            answer.outputs.add(name="description", datatype="BYTES", shape=[1])
+            answer.raw_output_contents.append(b"\2\0\0\0{}")
         return answer
 
 
@@ -356,7 +393,17 @@ def test_a_server_that_is_busy_is_waited_for(writers, monkeypatch, work, truth):
 @pytest.fixture
 def reloaded():
     """A server of an embedding model, and what asks it."""
-    servicer = Reloaded()
+    yield from asking(Reloaded())
+
+
+@pytest.fixture
+def ensemble():
+    """A server of an ensemble of ensembles, and what asks it."""
+    yield from asking(Ensemble())
+
+
+def asking(servicer):
+    """Yield a server that runs, and what asks it; stop it then."""
     server, port = started(servicer)
 
     def asked(work):
@@ -403,3 +450,19 @@ def test_a_model_that_is_for_something_else_by_now_is_found(reloaded):
         return (await connection.model("m", Ability.TEXT)).ability
 
     assert asked(work) is Ability.TEXT
+
+
+def test_the_step_that_tokenizes_says_how(ensemble):
+    """However deep it lies; to who knows it, it says nothing, and it may be away for a while."""
+    servicer, asked = ensemble
+
+    async def work(connection):
+        servicer.away = True
+        before = await connection.model("whole", Ability.EMBEDDING)
+        servicer.away = False
+        model = await connection.model("whole", Ability.EMBEDDING)
+        asks = Describer(name="split", texts=("text",), batched=True)
+        assert (before.tokenized, model.tokenized) == (None, asks)
+        return [await connection.tokenizer(model, asks, known) for known in ("", "6", "7")]
+
+    assert asked(work) == ["{}", "{}", ""]

@@ -49,9 +49,7 @@ def front(triton_server, made_models, checkpoint, tmp_path_factory):
     for name in ("text_ranker", "pair_tokenizer", "ranker_head"):
         (repository / name).symlink_to(made_models / name)
     server = triton_server(repository)
-    options = FrontOptions(
-        url=server.grpc, metrics=server.metrics, repositories=(repository,), port=0
-    )
+    options = FrontOptions(url=server.grpc, metrics=server.metrics, port=0)
     with OpenAIFront(options) as front:
         yield front
 

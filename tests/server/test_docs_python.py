@@ -101,9 +101,7 @@ def test_sequences_as_the_page_has_them(server):
 
 def test_openais_client_as_the_page_has_it(server, made_models, capsys):
     """The text comes piece by piece, here from a model of this repository's."""
-    options = FrontOptions(
-        url=server.grpc, metrics=server.metrics, repositories=(made_models,), port=0
-    )
+    options = FrontOptions(url=server.grpc, metrics=server.metrics, port=0)
     with OpenAIFront(options) as front:
         text = SNIPPETS["docs/openai.md"].replace("http://localhost:9000", front.url)
         exec(text.replace('"writer"', '"tiny_writer"'), {"OpenAI": openai.OpenAI})

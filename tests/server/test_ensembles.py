@@ -95,12 +95,14 @@ def server(triton_server, models):
     return triton_server(models, arguments=("--exit-on-error=false", "--strict-readiness=false"))
 
 
-def ask(client, model, name, rows, *outputs):
+def ask(client, model, name, rows, *outputs, description=None):
     """Return the outputs, by name, of one request with these BYTES rows."""
-    column = np.array([[row] for row in rows], object)
-    given = grpcclient.InferInput(name, column.shape, "BYTES")
-    given.set_data_from_numpy(column)
-    result = client.infer(model, [given])
+    known = {} if description is None else {"description": [description] * len(rows)}
+    given = []
+    for tensor, texts in {name: rows, **known}.items():
+        given.append(grpcclient.InferInput(tensor, [len(texts), 1], "BYTES"))
+        given[-1].set_data_from_numpy(np.array([[text] for text in texts], object))
+    result = client.infer(model, given)
     return {output: result.as_numpy(output) for output in outputs}
 
 
@@ -201,17 +203,31 @@ def test_each_request_is_as_long_as_its_own_longest_text(client, texts):
 
 
 def test_an_empty_configuration_is_filled_in_from_the_tokenizer(client):
-    """One text per row in; everything else is known from the file."""
+    """One text per row in; everything else is known from the file, which the model can tell."""
     config = client.get_model_config("tokenizer", as_json=True)["config"]
     assert config["max_batch_size"] == 32
     assert "dynamic_batching" in config
     given = {item["name"]: (item["data_type"], item["dims"]) for item in config["input"]}
-    assert given == {"text": ("TYPE_STRING", ["1"])}
+    assert given == {"text": ("TYPE_STRING", ["1"]), "description": ("TYPE_STRING", ["1"])}
+    assert [item["name"] for item in config["input"] if item.get("optional")] == ["description"]
     assert [item["name"] for item in config["output"]] == [
         "input_ids",
         "attention_mask",
         "token_type_ids",
+        "description",
     ]
+
+
+def test_a_tokenizer_says_what_it_is_to_who_does_not_know(client, texts):
+    """Whoever knows gets tokens, and both may be asked at once."""
+    said = ask(client, "tokenizer", "text", [b""], "description", description=b"")
+    described = json.loads(said["description"][0, 0])
+    made = tokenizers.Tokenizer.from_str(described["tokenizer"])
+    assert made.encode("the team").ids == texts.ids("the team")
+    assert described["options"] == {}
+    known = described["id"].encode()
+    reply = ask(client, "tokenizer", "text", [b"the team"], "input_ids", description=known)
+    assert reply["input_ids"].tolist() == [texts.ids("the team")]
 
 
 def test_options_of_the_tokenizer(client, texts):

@@ -129,7 +129,7 @@ def test_a_ranker_ranks_documents_by_the_api(triton_server, tmp_path, packed, ac
         pairs = [["Rain or wind"] * len(documents), documents]
         encoded = tokenizer(*pairs, truncation=True, padding=True, return_tensors="pt")
         truth = getattr(torch.nn, activation)()(model(**encoded).logits[:, 0]).numpy()
-    with OpenAIFront(FrontOptions(url=server.grpc, repositories=(models,), port=0)) as front:
+    with OpenAIFront(FrontOptions(url=server.grpc, port=0)) as front:
         for name in ("ranker", "fused"):
             body = {"model": name, "query": "Rain or wind", "documents": documents}
             request = urllib.request.Request(

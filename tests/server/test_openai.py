@@ -7,10 +7,13 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -31,6 +34,7 @@ from ge_openai import triton
 from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
 
+ROOT = Path(__file__).resolve().parents[2]
 TOKENS = 16
 # What every HttpClient of a JDK sends beside a request over plain HTTP.
 OFFERS_HTTP_2 = {
@@ -99,7 +103,6 @@ def front(server, writer):
     options = FrontOptions(
         url=server.grpc,
         metrics=server.metrics,
-        repositories=(writer.folder.parent.parent,),
         port=0,
         keys=("another", KEY),
         max_body_bytes=20_000,
@@ -1014,6 +1017,51 @@ def test_the_models_folders_may_be_elsewhere(elsewhere, client, writer):
         )
     )
     assert call[0] in {"f", "g"}
+
+
+ALONE = """import sys
+from absent import leave_out
+leave_out("ge_backend,ge_text,ge_tools")
+from ge_openai.front import OpenAIFront
+from ge_openai.options import FrontOptions
+front = OpenAIFront(FrontOptions(url=sys.argv[1], port=0))
+print(front.url, flush=True)
+front.run()
+"""
+
+
+@pytest.fixture
+def alone(server, tmp_path):
+    """The API in a process of its own, in an empty folder, without any other root; its address."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
+    started = [sys.executable, "-c", ALONE, server.grpc]
+    with subprocess.Popen(
+        started, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+def test_the_api_needs_nothing_but_the_server(alone, made_models):
+    """No model's folder, no repository and none of the backend: models say how they tokenize."""
+    asked = {"base_url": f"{alone}/v1", "api_key": "none", "max_retries": 0, "timeout": 60}
+    with openai.OpenAI(**asked) as client:
+        answer = client.embeddings.create(model="text_embedding", input=["heavy rain", "rain"])
+        assert answer.usage.prompt_tokens == 4 + 3
+        path = made_models / "tokenizer" / "1" / "tokenizer.json"
+        ids = tokenizers.Tokenizer.from_file(str(path)).encode("heavy rain").ids
+        again = client.embeddings.create(model="text_embedding", input=[ids])
+        np.testing.assert_allclose(again.data[0].embedding, answer.data[0].embedding, atol=1e-5)
+        with pytest.raises(openai.BadRequestError, match="length is 128 tokens") as error:
+            client.embeddings.create(model="text_embedding", input="rain " * 200)
+        assert (error.value.param, error.value.code) == ("input", "context_length_exceeded")
+        given = {"model": "text_ranker", "query": "rain", "documents": ["heavy rain " * 9]}
+        ranked = client.post("/rerank", body={**given, "max_tokens_per_doc": 3}, cast_to=object)
+        assert ranked["usage"]["total_tokens"] == 7
+        messages = [{"role": "user", "content": "hello"}]
+        assert client.chat.completions.create(messages=messages, **GREEDY).usage.prompt_tokens > 1
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -27,7 +27,7 @@ TOOL = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """A model with adapters whose checkpoint lies elsewhere, and one that is not downloaded here."""
+    """A folder of a model with adapters, and of one that is distant; and the checkpoint of both."""
     folder = tmp_path_factory.mktemp("models")
     checkpoint = tmp_path_factory.mktemp("checkpoint")
     config = {"chat_template": TEMPLATE, "bos_token": "<s>"}
@@ -59,7 +59,7 @@ def ask(triton_server, repository):
 
 @pytest.fixture(scope="module")
 def client(ask, repository):
-    return ask(repositories=repository[:1])
+    return ask(tokenizers={"writer": repository[1]})
 
 
 def said(choice):
@@ -68,8 +68,8 @@ def said(choice):
 
 
 def test_its_models_are_listed(client):
-    """With the adapters of its list."""
-    assert [model.id for model in client.models.list()] == ["distant", "writer", "writer:pirate"]
+    """Without adapters, of which they say nothing."""
+    assert [model.id for model in client.models.list()] == ["distant", "writer"]
 
 
 def test_a_completion_has_text_reason_and_counts(client):
@@ -117,7 +117,7 @@ def test_a_stream_is_the_same_in_pieces(client):
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (2, 5)
 
 
-def test_a_chat_goes_through_the_template_of_the_checkpoint_that_is_named(client):
+def test_a_chat_goes_through_the_template_of_the_folder_that_is_named(client):
     """Without the token that the model's tokenizer puts in front; as long as the model can hold."""
     answer = client.chat.completions.create(model="writer", messages=HI)
     (choice,) = answer.choices
@@ -226,9 +226,9 @@ def test_calls_that_need_a_grammar_are_refused(client):
         assert error.value.param == field
 
 
-def test_a_checkpoint_that_is_not_here_is_named_by_an_option(client, ask, repository):
+def test_a_template_that_is_not_known_is_named_by_an_option(client, ask, repository):
     """The error says so; without any folder texts are completed all the same."""
-    with pytest.raises(openai.BadRequestError, match=r"nobody/has-this.*--tokenizer distant="):
+    with pytest.raises(openai.BadRequestError, match=r"not known here.*--tokenizer distant="):
         client.chat.completions.create(model="distant", messages=HI)
     assert client.completions.create(model="distant", prompt="a").choices[0].text
     named = ask(tokenizers={"distant": repository[1]})

@@ -51,7 +51,7 @@ def client(triton_server, tmp_path_factory):
     says = {"<go>": ("<tool_call>", WRITTEN, "</tool_call>")}
     write_scripted(repository / "coder", says, FUNCTIONS)
     server = triton_server(repository)
-    options = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
+    options = FrontOptions(url=server.grpc, port=0)
     with (
         open_front(options) as front,
         openai.OpenAI(base_url=f"{front.url}/v1", api_key="none", max_retries=0) as client,

@@ -209,7 +209,7 @@ def test_answers_keep_to_a_form(server):
 
 def test_openais_client_gets_an_answer_in_its_format(server, repository):
     """Through the chat template, whole and as a stream."""
-    options = FrontOptions(url=server.grpc, repositories=(repository,), port=0)
+    options = FrontOptions(url=server.grpc, port=0)
     ask = {
         "model": "theirs",
         "messages": [{"role": "user", "content": "Name a city, as JSON."}],

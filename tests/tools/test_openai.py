@@ -40,7 +40,7 @@ def test_options_become_those_of_the_api(fronts, tmp_path, capsys):
     keys = tmp_path / "keys"
     keys.write_text("secret\n")
     arguments = [
-        "openai", "--url", "h:1", "--metrics-url", "http://h:2/metrics", "--model-repository", str(tmp_path),
+        "openai", "--url", "h:1", "--metrics-url", "http://h:2/metrics",
         "--tokenizer", f"m={tmp_path}", "--host", "0.0.0.0", "--port", "3", "--api-key-file", str(keys), "--max-body", "2KiB", "--max-prompt", "1KiB",
     ]  # fmt: skip
     assert main(arguments) == 0
@@ -48,7 +48,6 @@ def test_options_become_those_of_the_api(fronts, tmp_path, capsys):
         FrontOptions(
             url="h:1",
             metrics="http://h:2/metrics",
-            repositories=(tmp_path,),
             tokenizers={"m": tmp_path},
             host="0.0.0.0",
             port=3,
@@ -114,7 +113,6 @@ def test_serve_knows_where_its_server_is(monkeypatch, tmp_path):
         FrontOptions(
             url="h:2",
             metrics="http://h:3/metrics",
-            repositories=(tmp_path,),
             port=0,
             max_prompt_bytes=5,
         )
@@ -142,7 +140,6 @@ def test_a_port_of_the_server_is_refused_at_once(name, tmp_path, monkeypatch):
         ["--url", "localhost"],
         ["--metrics-url", "localhost:8002/metrics"],
         ["--api-key-file", "/nowhere/at/all"],
-        ["--model-repository", "/nowhere/at/all"],
     ],
 )
 def test_what_is_wrong_is_told_before_anything_starts(fronts, capsys, given):

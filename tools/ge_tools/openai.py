@@ -42,15 +42,6 @@ def register(subparsers: Any) -> None:
         help="what /metrics shows; default: %(default)s",
     )
     parser.add_argument(
-        "--model-repository",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="the server's folder of models, for tokens of embeddings and rankings, and for models "
-        "of Triton's vLLM backend; may be repeated",
-    )
-    parser.add_argument(
         "--host", default="127.0.0.1", help="0.0.0.0 for all interfaces; default: %(default)s"
     )
     parser.add_argument(
@@ -65,9 +56,6 @@ def register(subparsers: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    for folder in arguments.model_repository:
-        if not folder.is_dir():
-            raise ConfigError(f"model repository {folder} is not a folder")
     if not _GRPC.fullmatch(arguments.url):
         raise ConfigError(f"--url is {arguments.url!r}; expected host:port of the server's gRPC")
     if arguments.metrics_url and not _HTTP.match(arguments.metrics_url):
@@ -79,7 +67,6 @@ def _run(arguments: argparse.Namespace) -> int:
         arguments,
         url=arguments.url,
         metrics=arguments.metrics_url,
-        repositories=tuple(arguments.model_repository),
         port=arguments.port,
     )
     front = open_front(options)

@@ -227,7 +227,6 @@ def _front(arguments: argparse.Namespace, server: TritonServer) -> Any:
             arguments,
             url=server.grpc,
             metrics=server.metrics if server.options.has_metrics else "",
-            repositories=server.options.repositories,
             port=arguments.openai_port,
         )
     )

@@ -9,7 +9,13 @@ import pytest
 from ge_backend.errors import ModelError
 from ge_backend.model.config.model import MachineConfig, ModelConfig
 from ge_backend.serving import connect
-from ge_backend.serving.connect import executor_of, open_fleet, runs_inline, source_of
+from ge_backend.serving.connect import (
+    executor_of,
+    open_fleet,
+    runs_inline,
+    source_of,
+    tokenizer_of,
+)
 
 
 @pytest.mark.parametrize(("name", "told"), [("model.pt", ["x"]), ("model.pt2", [])])
@@ -20,6 +26,24 @@ def test_only_files_that_say_nothing_are_told_what_is_declared(tmp_path, name, t
     config = {"name": "m", "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [1]}]}
     ours = ModelConfig.read(config, directory=tmp_path, version="1", environment={})
     assert [spec.name for spec in source_of(ours, "cpu").declared.inputs] == told
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "found"),
+    [
+        (("tokenizer.json",), "", "tokenizer.json"),
+        (("tokenizer.json", "model.onnx"), "", ""),
+        (("my.tokenizer.json", "model.onnx"), "my.tokenizer.json", "my.tokenizer.json"),
+        ((), "", ""),
+    ],
+)
+def test_a_tokenizer_is_a_model_whose_file_is_one(tmp_path, files, named, found):
+    """One beside a graph is none."""
+    for name in files:
+        (tmp_path / name).touch()
+    config = {"name": "m", "default_model_filename": named}
+    ours = ModelConfig.read(config, directory=tmp_path, version="1", environment={})
+    assert tokenizer_of(ours) == (tmp_path / found if found else None)
 
 
 DEVICES = ("null:2", "null:0", "null:1")

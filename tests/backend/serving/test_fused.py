@@ -1,6 +1,7 @@
 """What a fused model takes over of its ensemble."""
 
 import os
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from builders.host_config import config_of, tensor
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.described import is_described
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.model_folder import read_folder
 from ge_backend.serving import fused
@@ -30,11 +32,18 @@ BARE = 'output { name: "y" data_type: TYPE_FP32 dims: [ 2 ] }'
 
 def completed(folder, *, whole=ENSEMBLE, step=f"{STEP} {OUTPUT}", own="", file="model.onnx"):
     """Return the fused model's configuration, completed from those beside it."""
-    for name, config in {"step": step, "whole": whole, "fused": f"{FUSED} {own}"}.items():
-        (folder / name / "1").mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text(config)
+    (folder / "step" / "1").mkdir(parents=True)
+    (folder / "step" / "config.pbtxt").write_text(step)
     if file:
         (folder / "step" / "1" / file).touch()
+    return completed_beside(folder, whole=whole, own=own)
+
+
+def completed_beside(folder, *, whole, own=""):
+    """Likewise, of steps that are there."""
+    for name, config in {"whole": whole, "fused": f"{FUSED} {own}"}.items():
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(config)
     fused = read_folder(folder / "fused")
     return fused_document(dict(fused.document), fused.config(os.environ))
 
@@ -258,3 +267,36 @@ def test_more_instances_than_requests_at_a_step_are_refused(tmp_path):
         r"'whole' lets 2 requests .* lower count in instance_group",
     ):
         open_fused(config, Recorder(), Store(None), on_restart=print)
+
+
+TEXTS = f"""
+platform: "ensemble" max_batch_size: 4
+input {{ name: "words" data_type: TYPE_STRING dims: [ 1 ] }} {BARE}
+ensemble_scheduling {{
+  step {{ model_name: "graph" model_version: -1
+    input_map {{ key: "x" value: "ids" }} output_map {{ key: "y" value: "y" }} }}
+  step {{ model_name: "step" model_version: -1
+    input_map {{ key: "text" value: "words" }} output_map {{ key: "input_ids" value: "ids" }} }} }}
+"""
+
+
+@pytest.mark.parametrize(
+    "own", ["", f'input {{ name: "words" data_type: TYPE_STRING dims: [ 1 ] }} {BARE}']
+)
+def test_a_step_that_tokenizes_speaks_for_the_whole(tmp_path, own):
+    """It says how, unless the fused model names its tensors itself; of no tokenizer nothing is said."""
+    for name in ("step", "graph"):
+        (tmp_path / name / "1").mkdir(parents=True)
+    (tmp_path / "graph" / "config.pbtxt").write_text('backend: "ge"')
+    (tmp_path / "graph" / "1" / "model.onnx").touch()
+    for file, says in (("model.onnx", False), ("tokenizer.json", True)):
+        for folder in ("step", "whole", "fused"):
+            shutil.rmtree(tmp_path / folder, ignore_errors=True)
+        (tmp_path / "step" / "1").mkdir(parents=True)
+        (tmp_path / "step" / "1" / file).touch()
+        (tmp_path / "step" / "config.pbtxt").write_text('backend: "ge"')
+        document = completed_beside(tmp_path, whole=TEXTS, own=own)
+        assert is_described(document) is (says and not own)
+        config = read_folder(tmp_path / "fused").config(os.environ)
+        found = fused.tokenizing_step(config)
+        assert (None if found is None else found.name) == ("step" if says else None)

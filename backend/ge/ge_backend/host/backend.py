@@ -26,9 +26,11 @@ from ge_backend.host.codec import (
     write_response,
 )
 from ge_backend.host.counters import Counters, begin_at_zero
+from ge_backend.host.description import TokenizerDescription
 from ge_backend.host.instance import Instance
 from ge_backend.host.room import Room
 from ge_backend.host.steps import Steps, nothing, sequence_of
+from ge_backend.model.config.described import is_described
 from ge_backend.model.config.instances import instance_number
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.settings import without_effect
@@ -36,8 +38,9 @@ from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.progress import Reply
 from ge_backend.serving.batching.request import Request
+from ge_backend.serving.connect import tokenizer_of
 from ge_backend.serving.ensemble.runner import EnsembleRunner
-from ge_backend.serving.fused import open_fused
+from ge_backend.serving.fused import open_fused, tokenizing_step
 from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.opening import open_model
 from ge_backend.serving.sequence.sequencer import Sequencer
@@ -62,9 +65,11 @@ class Backend:
         companions: Sequence[Learner | Counters],
         steps: Steps | None = None,
         warm_ups: int = 0,
+        description: TokenizerDescription | None = None,
     ) -> None:
         self._config = config
         self._steps = steps
+        self._description = description
         self._pipeline = pipeline
         self._companions = companions
         self._warm_ups = warm_ups
@@ -103,7 +108,8 @@ class Backend:
         begin_at_zero(recorder, devices)
         counters = instance.counters(pipeline.sample_devices, device=",".join(devices))
         steps = None if sequencer is None else Steps(sequencer, recorder)
-        return cls(config, pipeline, (*learners, counters), steps, _warm_ups(given))
+        description = _described(config) if is_described(given) else None
+        return cls(config, pipeline, (*learners, counters), steps, _warm_ups(given), description)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch, or let it wait: one response per request, or None where one is sent."""
@@ -190,11 +196,13 @@ class Backend:
         readable: list[Request] = []
         for index, host_request in enumerate(host_requests):
             try:
-                read = self._read_one(index, host_request)
-                if read is not None:
-                    readable.append(read)
-                    continue
-                responses[index] = nothing()
+                responses[index] = self._says(host_request.request)
+                if responses[index] is None:
+                    read = self._read_one(index, host_request)
+                    if read is not None:
+                        readable.append(read)
+                        continue
+                    responses[index] = nothing()
             except GeError as error:
                 if self._steps is not None:
                     self._steps.skip(index, host_request.request)
@@ -202,6 +210,10 @@ class Backend:
             open_.discard(index)
         self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)
         return readable
+
+    def _says(self, request: Any) -> Any | None:
+        """Return the response to who asks what the model is; None: the request is for the graph."""
+        return None if self._description is None else self._description.answer(request, self._room)
 
     def _read_one(self, index: int, host_request: HostRequest) -> Request | None:
         """Return a request; None for one that is not real.
@@ -263,6 +275,15 @@ def _opened(
         config, recorder, store, on_restart=on_restart, on_states_lost=on_states_lost
     )
     return pipeline, [learner]
+
+
+def _described(config: ModelConfig) -> TokenizerDescription | None:
+    """Return what a model says of the tokenizer that reads its texts; None where it has none."""
+    reading = tokenizing_step(config) if config.fuse else config
+    path = None if reading is None else tokenizer_of(reading)
+    if reading is None or path is None:
+        return None
+    return TokenizerDescription(path, reading.options)
 
 
 def _warm_ups(given: Mapping[str, Any]) -> int:

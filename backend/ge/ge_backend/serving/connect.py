@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -16,7 +17,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.device.machine.cores import usable_cores
 from ge_backend.device.machine.host_memory import host_memory
 from ge_backend.device.preload import imports_for
-from ge_backend.errors import DeviceUnavailable
+from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.session import Session
@@ -27,12 +28,14 @@ from ge_backend.executor.process.launch import connect
 from ge_backend.executor.process.spare import is_wanted
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.model.config.declared import NOTHING_DECLARED, Declared
+from ge_backend.model.config.described import with_description
 from ge_backend.model.config.engine_table import ALIASED_ENDS, SILENT_ENDS
 from ge_backend.model.config.model import MachineConfig, ModelConfig
 from ge_backend.model.config.settings import VLLM
 from ge_backend.model.config.sizes import size_of_device
 from ge_backend.model.files.ir_file import ir_aliases
-from ge_backend.model.files.model_file import find_model_file
+from ge_backend.model.files.model_file import canonical, find_model_file
+from ge_backend.model.files.tokenizer_file import TOKENIZER
 from ge_backend.model.files.usable import check_usable
 from ge_backend.serving.assumptions.completion import whole_document
 from ge_backend.serving.fleet.fleet import Fleet
@@ -49,6 +52,7 @@ __all__ = [
     "reference_of",
     "runs_inline",
     "source_of",
+    "tokenizer_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -176,7 +180,8 @@ def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[s
     session = open_session(given, given.device, on_restart=lambda: None)
     try:
         machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
-        return whole_document(document, given, session, Store(machine.cache_dir))
+        whole = whole_document(document, given, session, Store(machine.cache_dir))
+        return whole if tokenizer_of(given) is None else with_description(whole)
     finally:
         session.close()
 
@@ -210,6 +215,15 @@ def source_of(config: ModelConfig, device: str) -> GraphSource:
     )
     check_usable(source.files())
     return source
+
+
+def tokenizer_of(config: ModelConfig) -> Path | None:
+    """Return the `tokenizer.json` that is a model's graph; None where that is another file."""
+    with contextlib.suppress(ModelError):  # who opens the model is told
+        path = find_model_file(config.directory, config.filename, config.device)
+        if path.name.endswith(TOKENIZER):
+            return canonical(path, config.options)
+    return None
 
 
 def _declared(config: ModelConfig, path: Path) -> Declared:

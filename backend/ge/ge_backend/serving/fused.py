@@ -15,13 +15,14 @@ from typing import Any
 
 from ge_backend.errors import ConfigError, GeError, OutOfMemory
 from ge_backend.metrics import Recorder
+from ge_backend.model.config.described import with_description
 from ge_backend.model.config.engine_table import PREPROCESS_ENDS
 from ge_backend.model.config.model import MachineConfig, ModelConfig
 from ge_backend.model.config.model_folder import ModelFolder
 from ge_backend.model.files.model_file import find_model_file
 from ge_backend.model.layout.layout import outside_layout
 from ge_backend.serving.batching.pipeline import Pipeline
-from ge_backend.serving.connect import complete_document, runs_inline
+from ge_backend.serving.connect import complete_document, runs_inline, tokenizer_of
 from ge_backend.serving.ensemble.dag import Dag
 from ge_backend.serving.ensemble.members import Ensemble, check_members, read_ensemble
 from ge_backend.serving.ensemble.retention import Place, StepRetention, step_retentions
@@ -31,7 +32,7 @@ from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.opening import open_model
 from ge_backend.serving.warmup.store import Store
 
-__all__ = ["fused_document", "open_fused"]
+__all__ = ["fused_document", "open_fused", "tokenizing_step"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ TAKEN_OVER = ("input", "output", "max_batch_size")
 
 def fused_document(document: Mapping[str, Any], config: ModelConfig) -> dict[str, Any]:
     """Return the host's configuration with what the ensemble declares and it does not say itself.
+
+    Where a step tokenizes its texts, it describes itself as that does.
 
     Raises:
         ConfigError, DeviceUnavailable: as `read_ensemble`.
@@ -58,7 +61,17 @@ def fused_document(document: Mapping[str, Any], config: ModelConfig) -> dict[str
             whole.setdefault("dynamic_batching", {})
         if not document.get("input"):
             _make_ragged(whole["input"])
-    return whole
+    named = document.get("input") and document.get("output")
+    return whole if named or _tokenizing(ensemble) is None else with_description(whole)
+
+
+def tokenizing_step(config: ModelConfig) -> ModelConfig | None:
+    """Return the step that tokenizes the texts of a fused model; None where none does.
+
+    Raises:
+        ConfigError, DeviceUnavailable: as `read_ensemble`.
+    """
+    return _tokenizing(_ensemble(config))
 
 
 def open_fused(
@@ -111,6 +124,16 @@ def _ensemble(config: ModelConfig) -> Ensemble:
     """Return the ensemble of a fused model, as the server above serves it."""
     read = HostServer.above().document
     return read_ensemble(config.directory.parent.parent, config.fuse, read)
+
+
+def _tokenizing(ensemble: Ensemble) -> ModelConfig | None:
+    sent = frozenset(ensemble.dag.inputs)
+    takers = (
+        folder.config(os.environ)
+        for step, folder in zip(ensemble.dag.steps, ensemble.folders, strict=True)
+        if not sent.isdisjoint(step.inputs.values())
+    )
+    return next((step for step in takers if tokenizer_of(step) is not None), None)
 
 
 def _refuse_sequences(config: ModelConfig) -> None:

@@ -1,22 +1,17 @@
 """What a model says of itself to clients that write its prompts: template, tokens, adapters.
 
-A request whose `description` is not the one that the model has is answered with that, and with
-nothing else: a client asks for it with an empty one, and learns with its next request that the
-model was loaded anew. One that is `adapters` asks for their names alone.
+A request whose `description` is `adapters` asks for their names alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
 from ge_backend.errors import ModelError
+from ge_backend.host.description import description_response, identified
 from ge_backend.host.room import Room
 from ge_backend.model.files.tokenizer_file import TOKENIZER, read_tokenizer
 from ge_text.models.adapter_folder import adapter_names
@@ -26,7 +21,6 @@ __all__ = ["Description"]
 
 log = logging.getLogger(__name__)
 
-OUTPUT = "description"
 ADAPTERS = "adapters"  # no id, which is hexadecimal
 # Where transformers looks for a chat template and the tokens that it names.
 FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
@@ -45,8 +39,8 @@ class Description:
         paths = [*(checkpoint / name for name in FILES), *sorted(checkpoint.glob(OTHERS))]
         files = {str(path.relative_to(checkpoint)): _text(path) for path in paths if path.is_file()}
         # Now, as other files may lie there when the first request asks; some 0.1 s if it is large.
-        self._fixed = {"files": files, "added_tokens": _added_tokens(checkpoint / TOKENIZER)}
-        self._id = hashlib.sha256(json.dumps(self._fixed).encode()).hexdigest()[:16]
+        tokens = _added_tokens(checkpoint / TOKENIZER)
+        self._fixed = identified({"files": files, "added_tokens": tokens})
 
     def answer(self, asked: TextRequest) -> Any | None:
         """Return the response that a request gets; None if it is to get its text.
@@ -56,13 +50,10 @@ class Description:
         """
         said: dict[str, Any] = {ADAPTERS: adapter_names(self._checkpoint)}
         if asked.described != ADAPTERS:
-            if asked.described == self._id:
+            if asked.described == self._fixed["id"]:
                 return None
-            said = {"id": self._id, **self._fixed, **said}
-        array = np.array([json.dumps(said).encode()], np.object_)
-        Room().check([array])
-        wanted = [pb_utils.Tensor(OUTPUT, array)] if OUTPUT in asked.wanted else []
-        return pb_utils.InferenceResponse(output_tensors=wanted)
+            said = {**self._fixed, **said}
+        return description_response(json.dumps(said).encode(), asked.wanted, Room())
 
 
 def _text(path: Path) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 from ge_backend.errors import ConfigError
 from ge_backend.model.config.cpp_ge_keys import translate
+from ge_backend.model.config.described import graph_blocks
 from ge_backend.model.config.engine_table import ENGINES
 from ge_backend.model.config.host_fields import stalling, unread
 from ge_backend.model.config.inside import inside
@@ -194,6 +195,7 @@ class ModelConfig:
     Attributes:
         directory: the version folder, which holds the model file.
         max_batch_size: 0 when the model has no batch dimension.
+        inputs, outputs: the graph's, which has none of those of `described`.
         declared_buckets: shapes of all inputs that are its buckets; empty if none are declared so.
         notes: what is said and has no effect, or is a danger, for the log.
         lanes: how many runs a device should execute at once; 0: as many as suit it.
@@ -311,7 +313,8 @@ def _read_model(
     said = {setting.key: _setting(setting, scalars, environment) for setting in SETTINGS}
     values = {key: value for key, (value, _) in said.items()}
     count = functools.partial(_count, said)
-    inputs = tuple(_tensor(block, "an input") for block in config.get("input", []))
+    taken, given_back = graph_blocks(config)
+    inputs = tuple(_tensor(block, "an input") for block in taken)
     idle = (
         *_idle(ours.parameters, placement.kind, values["engine"]),
         *_sent(families["generate."], inputs),
@@ -325,7 +328,7 @@ def _read_model(
         sequence=sequence,
         instances=instances,
         inputs=inputs,
-        outputs=tuple(_tensor(block, "an output") for block in config.get("output", [])),
+        outputs=tuple(_tensor(block, "an output") for block in given_back),
         batch_inputs=tuple(map(_batch_input, config.get("batch_input", []))),
         batch_outputs=tuple(map(_batch_output, config.get("batch_output", []))),
         placement=placement,
