@@ -196,7 +196,8 @@ class Backend:
         readable: list[Request] = []
         for index, host_request in enumerate(host_requests):
             try:
-                responses[index] = self._says(host_request.request)
+                if self._description is not None:
+                    responses[index] = self._description.answer(host_request.request, self._room)
                 if responses[index] is None:
                     read = self._read_one(index, host_request)
                     if read is not None:
@@ -210,10 +211,6 @@ class Backend:
             open_.discard(index)
         self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)
         return readable
-
-    def _says(self, request: Any) -> Any | None:
-        """Return the response to who asks what the model is; None: the request is for the graph."""
-        return None if self._description is None else self._description.answer(request, self._room)
 
     def _read_one(self, index: int, host_request: HostRequest) -> Request | None:
         """Return a request; None for one that is not real.

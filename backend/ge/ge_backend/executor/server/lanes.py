@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ge_backend.deadline import earliest, left_s, over
+from ge_backend.deadline import left_s, over
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import (
     Cancelled,
@@ -96,8 +96,9 @@ class Lanes:
             for job in jobs:
                 self._queue.add(job, time.monotonic_ns())
             mine = self._begin(jobs[-1] if here else None)
-            next_ns = earliest(job.deadline_ns for job in jobs)
-            if next_ns and self._queue and not over(self._alarm_ns, next_ns):
+            if self._queue and any(
+                job.deadline_ns and not over(self._alarm_ns, job.deadline_ns) for job in jobs
+            ):
                 self._changed.notify_all()
         if mine is not None:
             self._do(mine)
