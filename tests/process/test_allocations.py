@@ -84,9 +84,14 @@ def source(request, tmp_path):
 
 
 @pytest.fixture
-def serve(source, tmp_path):
-    """Return a function that opens a warm pipeline to an executor, and gives its session, too."""
+def serve(source, tmp_path, monkeypatch):
+    """Return a function that opens a warm pipeline to an executor, and gives its session, too.
+
+    Runs go by the arena; in one process small ones take arrays of their own, for as long as they
+    last.
+    """
     opened = []
+    monkeypatch.setattr(Session, "runs_here", False)
 
     def open_pipeline(connection):
         session = Session(connection, source, arena_bytes=1, on_restart=lambda: None)

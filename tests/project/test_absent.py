@@ -41,6 +41,13 @@ def test_the_front_works_where_nothing_else_of_ours_is_installed():
     """It is a client of Triton: it imports, and reads folders and texts; `make test-front` runs all."""
     everything = run_without("ge_backend,ge_text,ge_tools", "--collect-only", "tests/frontend")
     assert "test_front.py" in everything
-    names = ("app", "chat_template", "embedding_tokens", "folders", "pair_tokens", "triton")
+    names = (
+        "app",
+        "chat_template",
+        "embedding_tokens",
+        "template_folders",
+        "pair_tokens",
+        "triton",
+    )
     files = (f"tests/frontend/test_{name}.py" for name in names)
     assert " skipped" not in run_without("ge_backend,ge_text,ge_tools", *files)

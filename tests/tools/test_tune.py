@@ -357,13 +357,15 @@ def test_engines_and_precisions_are_measured_as_served(encoder, ge_backend):
 
 
 def test_a_precision_that_is_named_is_chosen(encoder, ge_backend):
-    """It is measured beside what serves now, and set where it can be served at all."""
+    """It is measured beside what serves now, and set where anything is computed in it at all."""
+    from ge_backend.engines.ov.model import has_bf16
+
     asked = ("--measure", "--seconds", "0.3", "--precision", "bf16", "--device", "cpu", "--apply")
     _, out, _ = ge_backend("tune", encoder, *asked)
     assert "onnxruntime (now)" in out
-    assert (
-        'key: "precision" value { string_value: "bf16" }' in (encoder / "config.pbtxt").read_text()
-    )
+    written = 'key: "precision" value { string_value: "bf16" }'
+    assert (written in (encoder / "config.pbtxt").read_text()) == has_bf16()
+    assert ("bf16 (as origin)" in out) == (not has_bf16())
 
 
 def test_better_sizes_of_the_best_way_are_measured_too(recorded, ge_backend):

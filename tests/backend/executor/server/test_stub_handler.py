@@ -141,10 +141,10 @@ def test_a_stub_that_cannot_be_told_is_left(stub, monkeypatch):
     """Or it would wait for an answer that never comes."""
     send = wire.send_encoded
 
-    def failing(sock, block, descriptors=(), *, wait):
+    def failing(sock, block, descriptors=(), **named):
         if isinstance(wire.decode(block), Done):
             raise ExecutorLost("the connection broke while sending")
-        return send(sock, block, descriptors, wait=wait)
+        return send(sock, block, descriptors, **named)
 
     stub.send(stub.run(10))
     assert isinstance(stub.receive(), Done)

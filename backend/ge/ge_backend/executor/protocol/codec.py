@@ -138,8 +138,7 @@ def _numbers_builder(rule: Rule) -> _Builder:
             raise TypeError(f"expected a list of int, got {packed!r:.80}")
         for number in (min(packed), max(packed)) if packed else ():
             rule.check_number(number)
-        if rule.shape:
-            rule.check_numbers(packed)
+        rule.check_numbers(packed)
         return tuple(packed)
 
     return build

@@ -52,11 +52,13 @@ class Rule:
             raise ValueError(f"expected a number of at most {MAX_NUMBER}, got {value}")
 
     def check_numbers(self, values: Sequence[int]) -> None:
-        """See that numbers, each in range, are a shape.
+        """See that numbers, each in range, are a shape where one is expected.
 
         Raises:
             ValueError: numpy could not make such a tensor.
         """
+        if not self.shape:
+            return
         if len(values) > MAX_DIMENSIONS:
             raise ValueError(f"{len(values)} dimensions, at most {MAX_DIMENSIONS} can be")
         if math.prod(max(1, value) for value in values) > MAX_ELEMENTS:
