@@ -141,10 +141,10 @@ def test_a_model_that_shares_nothing_runs_in_its_instance(
 
 @pytest.mark.parametrize(
     ("cores", "instances", "lanes"),
-    [(1, 1, 1), (2, 1, 2), (4, 1, 2), (16, 1, 4), (2, 2, 2), (2, 8, 2)],
+    [(1, 1, 1), (2, 1, 1), (4, 1, 1), (16, 1, 4), (2, 2, 2), (2, 8, 2)],
 )
 def test_an_instance_has_few_runs_at_once(monkeypatch, tmp_path, cores, instances, lanes):
-    """Two side by side, each on up to four cores; instances that share the cores have one each."""
+    """Each on up to four cores; instances that share the cores have one each."""
     monkeypatch.setattr(connect, "usable_cores", lambda: cores)
     config = ModelConfig.read(
         {"name": "m", "instance_group": [{"count": instances}]},

@@ -87,8 +87,7 @@ SETTINGS: tuple[Setting, ...] = (
         default="0",
         variable="GE_LANES",
         help="How many runs a device executes at once; 0: as many as suit it (on a CPU its cores, "
-        "else 2, as in an instance by itself). Models share their device's lanes: whichever opens "
-        "it decides. "
+        "else 2). Models share their device's lanes: whichever opens it decides. "
         f"At most {MAX_LANES}.",
     ),
     Setting(
