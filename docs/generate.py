@@ -44,7 +44,8 @@ with one and the same free axis, else 0, and an empty `dynamic_batching`. A `max
 `config.pbtxt` says is kept, and one of a load request that says more than it.
 Triton starts one instance where none are named, and
 one for each NVIDIA GPU; where the model runs is said by `device` alone, so write
-`instance_group [ { count: 1 kind: KIND_CPU } ]` there. On a CPU an encoder
+`instance_group [ { count: 1 kind: KIND_CPU } ]` there. Two instances answer
+more of an ONNX file under load; an encoder's checkpoint on a CPU
 [is best with one](../benchmarks/README.md#figures).
 
 `GE_TRITONSERVER` names the server for `ge-backend serve` and `check`, its binary or folder
