@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 
 from hypothesis import strategies as st
 
+from ge_backend.executor.protocol.codec import MAX_NUMBER
 from ge_backend.executor.protocol.ranges import RULES, USUAL
-from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.tensors import DATA_TYPES, DataType
 
 TEXTS = st.text(max_size=20).filter(lambda text: "\0" not in text)

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from ge_backend.errors import InvalidRequest, ProtocolError
-from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.rules import MAX_NUMBER
+from ge_backend.executor.protocol.codec import MAX_NUMBER, Codec
 from ge_backend.executor.protocol.wire import MAX_MESSAGE_BYTES
 from ge_text.engine.figures import HistogramFigures
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.protocol.codec import Codec
-from ge_backend.executor.protocol.rules import MAX_NUMBER, Rule
+from ge_backend.executor.protocol.codec import MAX_NUMBER, Codec, Rule
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
 
@@ -151,3 +150,20 @@ def test_an_unknown_type_is_refused(dtype):
     packed["inputs"][0]["dtype"] = dtype
     with pytest.raises(ProtocolError):
         DESCRIPTIONS.decode(json.dumps(packed).encode())
+
+
+def test_a_rule_without_bounds_takes_everything_that_fits():
+    """The usual rule lets names, sizes and moments pass."""
+    rule = Rule()
+    rule.check_number(0)
+    rule.check_number(MAX_NUMBER)
+    rule.check_numbers((1,) * 100)
+    rule.check_text("Grüße")
+    rule.check_real(float("inf"))
+
+
+@pytest.mark.parametrize("value", [-1, 4])
+def test_numbers_out_of_bounds_are_named(value):
+    """The error says what was expected and what came."""
+    with pytest.raises(ValueError, match=f"expected 0 to 3, got {value}"):
+        Rule(most=3).check_number(value)

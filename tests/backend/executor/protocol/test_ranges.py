@@ -9,8 +9,8 @@ import pytest
 from builders.any_messages import rule_of
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
+from ge_backend.executor.protocol.codec import MAX_NUMBER
 from ge_backend.executor.protocol.ranges import RULES, check_slots
-from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.executor.protocol.wire import decode
 from ge_backend.tensors import DataType
 

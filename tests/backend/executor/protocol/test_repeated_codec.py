@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.protocol.codec import Codec
+from ge_backend.executor.protocol.codec import MAX_NUMBER, Codec
 from ge_backend.executor.protocol.messages import Done, Ok, RetainOutput, Run, TensorRef
 from ge_backend.executor.protocol.repeated_codec import KNOWN, MAX_BYTES, RepeatedCodec
-from ge_backend.executor.protocol.rules import MAX_NUMBER
 from ge_backend.executor.protocol.wire import decode, encode
 
 X = TensorRef(name="x", dtype="FP32", shape=(2, 2), offset=0, nbytes=16)

@@ -127,7 +127,8 @@ class InFlight:
                 return None
             outcome = self._outcome(answer, descriptors)
         finally:
-            close_all(descriptors)
+            if descriptors:
+                close_all(descriptors)
         return self._runs.pop(answer.id)[0], outcome
 
     def drain(self) -> None:

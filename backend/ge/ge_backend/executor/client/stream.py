@@ -137,7 +137,8 @@ class ServiceStream:
 
     def _received(self) -> bytes:
         message, descriptors = self._connection.inbox.receive()
-        close_all(descriptors)
+        if descriptors:
+            close_all(descriptors)
         if isinstance(message, Failed):
             raise error_from_name(message.error, message.message)
         if not isinstance(message, Post) or message.id != self._number:

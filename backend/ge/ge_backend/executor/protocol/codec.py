@@ -7,23 +7,95 @@ that is not hot.
 from __future__ import annotations
 
 import json
+import math
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
 from ge_backend.errors import ProtocolError
-from ge_backend.executor.protocol.rules import MAX_NUMBER, Rule
 from ge_backend.tensors import DATA_TYPES, DataType
 
-__all__ = ["Codec"]
+__all__ = ["MAX_ELEMENTS", "MAX_NUMBER", "Codec", "Rule"]
 
 _Message = TypeVar("_Message")
 _Builder = Callable[[Any], Any]
 _Check = Callable[[Any], None]
+# Two of them still add up in 64 bits.
+MAX_NUMBER = 2**62
+# Bounds of shapes: numpy 1 knows no more dimensions; 8 bytes for each element still fit in 64 bits.
+MAX_DIMENSIONS = 32
+MAX_ELEMENTS = 2**48
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What one field may hold, or each element of it where it is a list.
+
+    Attributes:
+        least, most: of a number.
+        shape: a list of numbers is a tensor's shape, with bounds of its own; -1 is a free
+            dimension where `least` says so.
+        choices: the texts there are; empty where any will do.
+        words: a text is for people to read and may hold any character.
+    """
+
+    least: int = 0
+    most: int = MAX_NUMBER
+    shape: bool = False
+    choices: Collection[str] = ()
+    words: bool = False
+
+    def check_number(self, value: int) -> None:
+        """See that a number is in range.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not self.least <= value <= self.most:
+            raise ValueError(f"expected {self.least} to {self.most}, got {value}")
+
+    def check_real(self, value: float) -> None:
+        """See that a number fits into a float; infinite ones do.
+
+        Raises:
+            ValueError: it does not; JSON knows whole numbers of any length.
+        """
+        if isinstance(value, int) and abs(value) > MAX_NUMBER:
+            raise ValueError(f"expected a number of at most {MAX_NUMBER}, got {value}")
+
+    def check_numbers(self, values: Sequence[int]) -> None:
+        """See that numbers are in range, and a shape where one is expected: thousands at once.
+
+        Raises:
+            ValueError: one is not, or numpy could not make such a tensor.
+        """
+        for value in (min(values), max(values)) if values else ():
+            self.check_number(value)
+        if not self.shape:
+            return
+        if len(values) > MAX_DIMENSIONS:
+            raise ValueError(f"{len(values)} dimensions, at most {MAX_DIMENSIONS} can be")
+        if math.prod(max(1, value) for value in values) > MAX_ELEMENTS:
+            raise ValueError(f"a tensor of shape {values} has more than {MAX_ELEMENTS} elements")
+
+    def check_text(self, value: str) -> None:
+        """See that a text is one of the choices, and can be a name.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        if self.choices and value not in self.choices:
+            raise ValueError(f"expected one of {', '.join(self.choices)}, got {value[:40]!r}")
+        if not self.words:
+            value.encode("utf-8", "surrogateescape")  # a UnicodeEncodeError is a ValueError
+            if "\0" in value:
+                raise ValueError(f"{value[:40]!r} has a NUL character")
+
+
 _Rules = Mapping[tuple[type, str], Rule]
-# For fields without a rule of their own: numbers so small that any two can be added in 64 bits.
+# For fields without a rule of their own.
 _ANY = Rule(least=-MAX_NUMBER, words=True)
 
 
@@ -131,13 +203,9 @@ def _tuple_builder(element: _Builder) -> _Builder:
 
 
 def _numbers_builder(rule: Rule) -> _Builder:
-    """Return what looks at whole numbers together: a prompt has thousands of them."""
-
     def build(packed: Any) -> tuple[int, ...]:
         if type(packed) is not list or not {int}.issuperset(map(type, packed)):
             raise TypeError(f"expected a list of int, got {packed!r:.80}")
-        for number in (min(packed), max(packed)) if packed else ():
-            rule.check_number(number)
         rule.check_numbers(packed)
         return tuple(packed)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ge_backend.device.base import GraphSource
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.protocol import messages
-from ge_backend.executor.protocol.rules import MAX_ELEMENTS, Rule
+from ge_backend.executor.protocol.codec import MAX_ELEMENTS, Rule
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.model.config.settings import MAX_THREADS
 from ge_backend.tensors import DATA_TYPES, TensorSpec

@@ -85,7 +85,8 @@ class Outgoing:
                 self._keep(block, descriptors)
                 descriptors = ()
         finally:
-            close_all(descriptors)
+            if descriptors:
+                close_all(descriptors)
         if not sending:
             self._begin_sending(here=wait)
 

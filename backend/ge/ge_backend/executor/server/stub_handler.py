@@ -92,7 +92,8 @@ class StubHandler:
             try:
                 self._answer(message, descriptors)
             finally:
-                close_all(descriptors)
+                if descriptors:
+                    close_all(descriptors)
             left = False
         except ExecutorLost:
             pass  # the stub is gone: the normal end of a connection
