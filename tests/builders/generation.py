@@ -7,10 +7,10 @@ from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.engine import Engine
 from ge_text.engine.parameters import Parameters, parse_parameters
-from ge_text.engine.request import GenerationRequest
-from ge_text.engine.sequence import Finish, make_sequence
+from ge_text.engine.sequence import GenerationRequest, make_sequence
 from ge_text.engine.settings import EngineSettings, PreemptionMode
 from ge_text.engine.speculation.base import Guess
+from ge_text.engine.update import Finish
 
 PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(1 + n * 5 % 23)) for n in range(9)]
 OUTPUTS = (3, 17, 1, 9, 12, 5, 20, 2, 30)

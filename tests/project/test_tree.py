@@ -31,7 +31,6 @@ ELSEWHERE = {
     "ge_text/models/scheduled.py": "tests/text/engine/test_delegate.py",
     "ge_text/service/answer.py": "tests/text/service/test_service.py",
     "ge_text/engine/speculation/base.py": "tests/text/engine/speculation/test_speculation.py",
-    "ge_text/engine/plan.py": "tests/text/engine/test_scheduler.py",
     "ge_text/engine/update.py": "tests/text/engine/test_engine.py",
     "host/entry.py": "tests/server/test_generation.py",
     "serving/offline.py": "tests/tools/model/test_offline.py",

@@ -25,7 +25,7 @@ from ge_backend.device.base import MemoryInfo
 from ge_backend.device.machine.cores import usable_cores
 from ge_text.engine.engine import Engine
 from ge_text.engine.parameters import Parameters
-from ge_text.engine.request import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest
 from ge_text.engine.settings import EngineSettings, SpeculationMode
 from ge_text.engine.update import Update
 from ge_text.models.base import Tokenizer

@@ -11,9 +11,9 @@ from builders import language
 from builders.generation import Foretelling, Serving
 from builders.integrity import drafter_defects
 from builders.writer import write_apprentice
-from ge_text.engine.sequence import Finish
 from ge_text.engine.settings import PreemptionMode, Scheduling, SpeculationMode
 from ge_text.engine.shapes import rule_shapes
+from ge_text.engine.update import Finish
 from ge_text.engine.warmup import prepared_shapes
 
 NAMES = ("llama", "mistral-window", "gpt2")

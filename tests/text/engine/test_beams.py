@@ -11,8 +11,8 @@ from fakes.language_model import NAN, POISON, FakeLanguageModel, best_tokens, ex
 from ge_backend.errors import Cancelled, GraphFailed, InvalidRequest
 from ge_text.engine.beams import BeamSearch
 from ge_text.engine.parameters import parse_parameters
-from ge_text.engine.sequence import Finish
 from ge_text.engine.settings import PreemptionMode
+from ge_text.engine.update import Finish
 
 PROMPTS = [tuple(8 + (n * 13 + i * i * 7) % 56 for i in range(3 + n * 5 % 17)) for n in range(5)]
 ENDS = (7, 21)

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from builders.integrity import block_defects
 from ge_backend.errors import OutOfMemory, ProtocolError
-from ge_text.engine.blocks import BlockContent, BlockPool
+from ge_text.engine.blocks import BlockPool
+from ge_text.engine.sequence import BlockContent
 
 
 def test_block_0_is_nobodys():

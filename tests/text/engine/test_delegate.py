@@ -5,8 +5,8 @@ import pytest
 from ge_backend.errors import Cancelled, ExecutorLost, GraphFailed, InvalidRequest, QueueFull
 from ge_text.engine.delegate import Delegate
 from ge_text.engine.parameters import Parameters
-from ge_text.engine.request import GenerationRequest
-from ge_text.engine.sequence import Finish
+from ge_text.engine.sequence import GenerationRequest
+from ge_text.engine.update import Finish
 from ge_text.models.sampling import Sampling
 from ge_text.models.scheduled import Levels, TokenDelta
 from ge_text.models.structure import Structure, StructureKind

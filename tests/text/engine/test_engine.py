@@ -33,12 +33,12 @@ from ge_backend.errors import (
 )
 from ge_text.engine.chunk import ENOUGH
 from ge_text.engine.engine import Engine
-from ge_text.engine.groups import StepShapes
 from ge_text.engine.parameters import parse_parameters
-from ge_text.engine.request import GenerationRequest
-from ge_text.engine.sequence import Finish
+from ge_text.engine.plan import StepShapes
+from ge_text.engine.sequence import GenerationRequest
 from ge_text.engine.settings import EngineSettings, PreemptionMode, Scheduling
 from ge_text.engine.shapes import rule_shapes
+from ge_text.engine.update import Finish
 
 EOS = (7,)
 SHARED = tuple(8 + (i * i * 5) % 56 for i in range(21))

@@ -8,7 +8,7 @@ from ge_backend.errors import Cancelled, InvalidRequest, QueueFull
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.figures import Tally
 from ge_text.engine.live import LiveRequest, LiveRequests
-from ge_text.engine.request import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest
 from ge_text.engine.settings import EngineSettings
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from builders.generation import sequence
-from ge_text.engine.blocks import BlockPool
-from ge_text.engine.prefix import PrefixCache
+from ge_text.engine.blocks import BlockPool, PrefixCache
 
 SIZE = 4
 TEXT = tuple(range(10, 24))

@@ -6,7 +6,7 @@ from builders.generation import sequence
 from ge_text.engine.admission import LengthForecast
 from ge_text.engine.parameters import Parameters
 from ge_text.engine.queue import key_offset_s
-from ge_text.engine.request import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest
 from ge_text.engine.settings import EngineSettings, Scheduling
 
 

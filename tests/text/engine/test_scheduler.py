@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from builders.generation import Optimist, sequence
 from builders.integrity import block_defects
-from ge_text.engine.blocks import BlockPool
+from ge_text.engine.blocks import BlockPool, PrefixCache
 from ge_text.engine.preemption import Preemption
-from ge_text.engine.prefix import PrefixCache
 from ge_text.engine.scheduler import Scheduler
 from ge_text.engine.sequence import SequenceState
 from ge_text.engine.settings import PreemptionMode

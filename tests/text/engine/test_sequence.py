@@ -3,7 +3,7 @@
 import numpy as np
 
 from builders.generation import sequence
-from ge_text.engine.sequence import Finish
+from ge_text.engine.update import Finish
 from ge_text.models.sampling import Sampling
 
 

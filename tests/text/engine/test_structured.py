@@ -11,8 +11,8 @@ from builders.structures import STRUCTURES, Wanted
 from builders.writer import VOCABULARY, write_tokenizer
 from fakes.language_model import FakeLanguageModel
 from ge_text.engine.parameters import parse_parameters
-from ge_text.engine.sequence import Finish
 from ge_text.engine.settings import PreemptionMode, SpeculationMode
+from ge_text.engine.update import Finish
 from ge_text.models.guide import open_guides
 from ge_text.models.structure import Structure, StructureKind
 

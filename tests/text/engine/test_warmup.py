@@ -1,7 +1,7 @@
 """Shapes are made ready and measured before anybody waits."""
 
 from fakes.language_model import FakeLanguageModel
-from ge_text.engine.groups import ShapeLists
+from ge_text.engine.plan import ShapeLists
 from ge_text.engine.warmup import prepared_shapes
 
 LISTS = ShapeLists(((1, 1, 1), (4, 1, 1)), ((1, 8, 2), (1, 16, 4)))

@@ -33,8 +33,7 @@ from ge_backend.executor.server import lanes
 from ge_backend.executor.server.executor import Executor
 from ge_text.engine.engine import Engine
 from ge_text.engine.parameters import _READERS, parse_parameters
-from ge_text.engine.sequence import Finish
-from ge_text.engine.update import Update
+from ge_text.engine.update import Finish, Update
 from ge_text.models.open import OpenedLanguage
 from ge_text.protocol import (
     Abort,

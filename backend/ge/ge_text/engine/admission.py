@@ -20,8 +20,7 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass
 from operator import attrgetter
 
-from ge_text.engine.request import GenerationRequest
-from ge_text.engine.sequence import Sequence
+from ge_text.engine.sequence import GenerationRequest, Sequence
 
 __all__ = ["LengthForecast", "PeakLoad"]
 

@@ -10,30 +10,36 @@ one table the last ones, so that a beginning outlives what follows it.
 
 A block whose last owner was not proven to have computed numbers may hold something else. Who gets
 it next has to clean it: what is not written yet is masked, but multiplied all the same.
+
+The keys of a token follow from it and all tokens before it. So the content of a full block is its
+own tokens and a digest of those before, which is chained from block to block:
+
+    text     [ tokens 0..15 ][ tokens 16..31 ][ tokens 32.. ]
+    before     d0              d1 = H(d0, 0..15)   d2 = H(d1, 16..31)
+
+A block is found by its digest and verified by its tokens. The chain begins with what else the keys
+follow from: the adapter, and the request's `cache_salt`, so that a client that does not know a
+salt neither finds nor misses what was computed under it. Model and dtype are the cache's.
+
+Only blocks that are full of computed and certain tokens get a label: neither tokens that are still
+being computed, nor tokens that a draft merely proposes, are ever found.
 """
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
-from collections.abc import Container, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Iterator
+from collections.abc import Sequence as Many
+from hashlib import blake2b
+from itertools import islice
 
 from ge_backend.errors import OutOfMemory, ProtocolError
+from ge_text.engine.sequence import BlockContent, Sequence
 
-__all__ = ["BlockContent", "BlockPool"]
+__all__ = ["BlockPool", "PrefixCache"]
 
-
-class BlockContent(NamedTuple):
-    """What determines the keys and values of a full block; equal contents are equal keys.
-
-    Attributes:
-        before: a digest of all tokens before it in its text and of whatever else its keys follow
-            from; see `PrefixCache`.
-        tokens: its own.
-    """
-
-    before: bytes
-    tokens: bytes
+DIGEST = 16
 
 
 class BlockPool:
@@ -99,7 +105,7 @@ class BlockPool:
             self._references[block] = 1
         return taken
 
-    def share(self, blocks: Sequence[int]) -> None:
+    def share(self, blocks: Many[int]) -> None:
         """Add a reference to blocks that are in use, or kept.
 
         Raises:
@@ -110,7 +116,7 @@ class BlockPool:
             self._references[block] += 1
             self._kept.pop(block, None)
 
-    def release(self, blocks: Sequence[int], *, proven: bool = True) -> None:
+    def release(self, blocks: Many[int], *, proven: bool = True) -> None:
         """Take a reference from each of these blocks of a table; a last one keeps or frees it.
 
         They are in the order of the table; `proven`: they hold numbers.
@@ -130,7 +136,7 @@ class BlockPool:
             else:
                 self._free.append(block)
 
-    def take_uninitialised(self, blocks: Sequence[int]) -> list[int]:
+    def take_uninitialised(self, blocks: Many[int]) -> list[int]:
         """Return those of these blocks that may hold no numbers; the caller cleans them."""
         found = [block for block in blocks if block in self._uninitialised]
         self._uninitialised.difference_update(found)
@@ -165,7 +171,7 @@ class BlockPool:
         self.evicted += 1
         return block
 
-    def _check_held(self, blocks: Sequence[int], also: Container[int] = ()) -> None:
+    def _check_held(self, blocks: Many[int], also: Container[int] = ()) -> None:
         if len(set(blocks)) != len(blocks):
             raise ProtocolError(f"blocks {list(blocks)} of the cache name one of them twice")
         for block in blocks:
@@ -174,3 +180,89 @@ class BlockPool:
                 raise ProtocolError(
                     f"block {block} of the cache is nobody's; it cannot be shared or given up"
                 )
+
+
+class PrefixCache:
+    """The contents of a pool's blocks. Not for several threads.
+
+    Args:
+        on: else nothing is ever found, labelled or counted.
+
+    Attributes:
+        asked: tokens of the texts for which a beginning was looked for.
+        found: those of them that were not computed again.
+    """
+
+    def __init__(self, pool: BlockPool, *, on: bool = True) -> None:
+        self._on = on
+        self.asked = 0
+        self.found = 0
+        self._pool = pool
+
+    def find(self, sequence: Sequence) -> list[int]:
+        """Return the blocks that hold the longest known beginning of a text, but its last token.
+
+        That one has to be computed, for the token behind it to be drawn.
+        """
+        found: list[int] = []
+        for content in self._contents(sequence, sequence.num_tokens - 1):
+            block = self._pool.find(content)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def wanted(self, sequence: Sequence, blocks: int) -> BlockContent | None:
+        """Return what a sequence would like to find behind the `blocks` that it found."""
+        contents = self._contents(sequence, sequence.num_tokens - 1)
+        return next(islice(contents, blocks, None), None)
+
+    def coming(self, sequences: Iterable[Sequence]) -> set[BlockContent]:
+        """Return the contents of the blocks that these compute next, where all of it is known."""
+        return {content for one in sequences for content in self._next(one)}
+
+    def note(self, sequence: Sequence) -> None:
+        """Let the blocks be found that a sequence has filled; all of its tokens are certain."""
+        certain = min(sequence.num_computed, sequence.num_tokens)
+        if certain // self._pool.block_size > sequence.labelled:
+            contents = list(self._contents(sequence, certain))
+            for place in range(sequence.labelled, len(contents)):
+                self._pool.label(sequence.blocks[place], contents[place])
+            sequence.labelled = len(contents)
+
+    def count(self, sequence: Sequence, tokens: int) -> None:
+        """Count a sequence that joins, and how many tokens it found computed."""
+        if self._takes(sequence):
+            self.asked += sequence.num_tokens
+            self.found += tokens
+
+    def _takes(self, sequence: Sequence) -> bool:
+        return self._on and sequence.request.parameters.prefix_cache
+
+    def _next(self, sequence: Sequence) -> Iterator[BlockContent]:
+        """Return the content of the block that a sequence computes next, if it is known."""
+        place = sequence.num_computed // self._pool.block_size
+        if (place + 1) * self._pool.block_size > sequence.num_tokens:
+            return iter(())
+        return islice(self._contents(sequence, sequence.num_tokens), place, place + 1)
+
+    def _contents(self, sequence: Sequence, tokens: int) -> Iterator[BlockContent]:
+        """Return the contents of the full blocks among its first `tokens` known ones."""
+        if not self._takes(sequence):
+            return iter(())
+        size, known = self._pool.block_size, sequence.contents
+        for start in range(len(known) * size, tokens - size + 1, size):
+            before = _digest(*known[-1]) if known else _root(sequence)
+            ids = sequence.ids(start, start + size).tobytes()
+            known.append(BlockContent(before, ids))
+        return islice(known, tokens // size)
+
+
+def _root(sequence: Sequence) -> bytes:
+    """Return the digest that a text's first block has before it."""
+    salt = sequence.request.parameters.cache_salt
+    return _digest(json.dumps([sequence.adapter, salt]).encode())
+
+
+def _digest(*parts: bytes) -> bytes:
+    return blake2b(b"".join(parts), digest_size=DIGEST).digest()

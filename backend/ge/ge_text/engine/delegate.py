@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ge_backend.errors import Cancelled, ExecutorLost, GeError, InvalidRequest
+from ge_text.engine.engine import Limits
 from ge_text.engine.figures import Figures, Tally
 from ge_text.engine.plan import StepPlan
-from ge_text.engine.request import GenerationRequest, Limits
-from ge_text.engine.sequence import Finish
-from ge_text.engine.update import Sink, Update
+from ge_text.engine.sequence import GenerationRequest
+from ge_text.engine.update import Finish, Sink, Update
 from ge_text.models.scheduled import EngineRequest, ScheduledModel, TokenDelta
 
 __all__ = ["Delegate"]

@@ -15,12 +15,11 @@ from ge_backend.errors import Cancelled, DeadlineExceeded, GeError, InvalidReque
 from ge_text.engine.beams import BeamGroup, BeamPath
 from ge_text.engine.figures import Tally
 from ge_text.engine.queue import key_offset_s
-from ge_text.engine.request import GenerationRequest
 from ge_text.engine.runner import DrawnToken
 from ge_text.engine.scheduler import Scheduler
-from ge_text.engine.sequence import Finish, Sequence, SequenceState, make_sequence
+from ge_text.engine.sequence import GenerationRequest, Sequence, SequenceState, make_sequence
 from ge_text.engine.settings import EngineSettings
-from ge_text.engine.update import Sink, Update
+from ge_text.engine.update import Finish, Sink, Update
 
 __all__ = ["LiveRequest", "LiveRequests"]
 

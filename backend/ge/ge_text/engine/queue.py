@@ -19,7 +19,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from ge_text.engine.admission import LengthForecast
-from ge_text.engine.request import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest
 from ge_text.engine.settings import EngineSettings, Scheduling
 
 __all__ = ["ORDER", "key_offset_s"]

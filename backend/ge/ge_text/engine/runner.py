@@ -1,5 +1,6 @@
 """Runs a step's plan on a model, and finds who is at fault where it fails.
 
+Groups of spans become the flat arrays that a model takes, and what it has drawn is sorted by spans.
 A step that fails with several sequences in it is repeated in halves, down to one: who fails alone
 has caused it. Repeating is harmless: the same keys go to the same slots, and a token depends on its
 sequence's seed and position alone.
@@ -13,20 +14,30 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from ge_backend.errors import DeviceFault, GeError, GraphFailed, drop_frames, unforeseen
 from ge_backend.tensors import Array
 from ge_text.engine.adapters import AdapterCache, adapters_of
-from ge_text.engine.batch import build_batch
 from ge_text.engine.figures import Tally
-from ge_text.engine.groups import Shape, StepShapes, free_groups
-from ge_text.engine.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
+from ge_text.engine.plan import (
+    CLEAN_BLOCK,
+    BlockCopy,
+    GroupPlan,
+    Move,
+    Shape,
+    Span,
+    StepPlan,
+    StepShapes,
+    free_groups,
+)
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.sequence import Sequence
 from ge_text.engine.speculation.verify import num_right
 from ge_text.models.base import LanguageModel
-from ge_text.models.batch import Drawn
+from ge_text.models.batch import Batch, Drawn, Group
 
-__all__ = ["DrawnToken", "Outcome", "Runner"]
+__all__ = ["DrawnToken", "Outcome", "Runner", "build_batch"]
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +69,40 @@ class Outcome:
     drawn: list[DrawnToken] = field(default_factory=list)
     failed: dict[Sequence, GeError] = field(default_factory=dict)
     model_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltBatch:
+    """A batch, and whose tokens its draws are: of each span one, and one more per draft."""
+
+    batch: Batch
+    drawn: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """The tokens of a step, int64 [N] each; all are padding until they are filled in."""
+
+    ids: Array
+    positions: Array
+    slots: Array
+    block_size: int
+
+    def fill(self, at: int, span: Span, table: Array) -> None:
+        """Put a span's tokens at this place; `table` is its row of blocks."""
+        stop = at + span.count
+        known = at + span.known
+        self.ids[at:known] = span.sequence.ids(span.start, span.start + span.known)
+        self.ids[known:stop] = span.drafts
+        if span.count == 1:
+            block, offset = divmod(span.start, self.block_size)
+            self.positions[at] = span.start
+            self.slots[at] = table[block] * self.block_size + offset
+            return
+        positions = np.arange(span.start, span.stop)
+        blocks, offsets = np.divmod(positions, self.block_size)
+        self.positions[at:stop] = positions
+        self.slots[at:stop] = table[blocks] * self.block_size + offsets
 
 
 class Runner:
@@ -178,6 +223,51 @@ class Runner:
                 shapes[0],
             )
         self._tally.add("unplanned_groups", len(shapes))
+
+
+def build_batch(groups: Many[GroupPlan], block_size: int) -> _BuiltBatch:
+    """Return the step's arrays; what is no token of a span is padding and points at block 0."""
+    total = sum(plan.shape[0] * plan.shape[1] for plan in groups)
+    ids, positions, slots = np.zeros((3, total), np.int64)
+    flat = _Flat(ids, positions, slots, block_size)
+    made: list[Group] = []
+    sampled: list[int] = []
+    drawn: list[Span] = []
+    adapted: dict[str, list[int]] = {}
+    at = 0
+    for plan in groups:
+        rows, query, context = plan.shape
+        tables = np.zeros((rows, context), np.int64)
+        lengths = np.zeros(rows, np.int64)
+        for row, span in enumerate(plan.spans):
+            blocks = -(-span.stop // block_size)
+            tables[row, :blocks] = span.sequence.blocks[:blocks]
+            lengths[row] = span.stop
+            first = at + row * query
+            flat.fill(first, span, tables[row])
+            if span.sequence.adapter:
+                tokens = range(first, first + span.count)
+                adapted.setdefault(span.sequence.adapter, []).extend(tokens)
+            if span.draws:
+                last = first + span.known - 1
+                sampled.extend(range(last, last + 1 + len(span.drafts)))
+                drawn.append(span)
+        made.append(Group(rows=rows, query=query, tables=tables, lengths=lengths))
+        at += rows * query
+    batch = Batch(
+        ids=flat.ids,
+        positions=flat.positions,
+        slots=flat.slots,
+        groups=tuple(made),
+        sampled=np.array(sampled, np.int64),
+        rows=tuple(
+            span.sequence.sample_row(span.drafts[:place])
+            for span in drawn
+            for place in range(1 + len(span.drafts))
+        ),
+        adapters={key: np.array(tokens, np.int64) for key, tokens in adapted.items()},
+    )
+    return _BuiltBatch(batch, tuple(drawn))
 
 
 def _error_of(action: Callable[[], None]) -> GeError | None:

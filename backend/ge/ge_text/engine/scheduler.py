@@ -25,12 +25,11 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 from ge_text.engine.admission import LengthForecast, PeakLoad
-from ge_text.engine.blocks import BlockContent, BlockPool
+from ge_text.engine.blocks import BlockPool, PrefixCache
 from ge_text.engine.plan import CLEAN_BLOCK, BlockCopy, Move, Span, StepPlan
 from ge_text.engine.preemption import Preemption
-from ge_text.engine.prefix import PrefixCache
 from ge_text.engine.queue import ORDER
-from ge_text.engine.sequence import Sequence, SequenceState
+from ge_text.engine.sequence import BlockContent, Sequence, SequenceState
 
 __all__ = ["Scheduler"]
 

@@ -1,4 +1,4 @@
-"""One text in the making: its tokens, how many of them are in the cache, and where.
+"""A request for text, and each text in the making: its tokens, and how many of them are cached.
 
     [ prompt ............ | output ....... ]
     [ computed .......... | to be computed ]   num_computed <= num_tokens
@@ -13,30 +13,75 @@ from array import array
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from ge_backend.tensors import Array
-from ge_text.engine.blocks import BlockContent
-from ge_text.engine.request import GenerationRequest
+from ge_text.engine.parameters import Parameters
+from ge_text.engine.update import Finish
+from ge_text.models.adapter import StoredAdapter
 from ge_text.models.base import SavedBlocks
 from ge_text.models.batch import SampleRow
 from ge_text.models.sampling import Sampling
 from ge_text.models.structure import Guide
 
-__all__ = ["Finish", "Sequence", "SequenceState", "make_sequence"]
+__all__ = [
+    "BlockContent",
+    "GenerationRequest",
+    "Sequence",
+    "SequenceState",
+    "make_sequence",
+]
 
 _SEEDS = 2**64
 
 
-class Finish(Enum):
-    """Why a sequence ended: `COMPLETE`: nothing may follow in its structure; clients see a stop."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """A prompt and what is to become of it.
 
-    STOP = "stop"
-    COMPLETE = "complete"
-    LENGTH = "length"
-    CANCELLED = "cancelled"
-    ERROR = "error"
+    Attributes:
+        id: chosen by the one that submits it; no two live requests of an engine share one.
+        timeout_s: it ends with an error when that much time has passed; None: never.
+        generated: where another engine has begun it: the tokens of each sample so far, None for a
+            sample that has ended. It goes on with the very tokens that it would have had.
+        guide: at the beginning of the structure that each sample has to keep to; None: of none.
+        adapter: what changes the model for it; None: nothing does.
+        again: another engine had taken it on: however many wait, it is not refused for them.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    parameters: Parameters = field(default_factory=Parameters)
+    timeout_s: float | None = None
+    generated: tuple[tuple[int, ...] | None, ...] = ()
+    guide: Guide | None = None
+    adapter: StoredAdapter | None = None
+    again: bool = False
+
+    def samples(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Return index and tokens so far of each sample that has not ended.
+
+        A beam search has one.
+        """
+        if self.parameters.beam_width > 1:
+            return [(0, ())]
+        tokens = self.generated or ((),) * self.parameters.n
+        return [(index, given) for index, given in enumerate(tokens) if given is not None]
+
+
+class BlockContent(NamedTuple):
+    """What determines the keys and values of a full block; equal contents are equal keys.
+
+    Attributes:
+        before: a digest of all tokens before it in its text and of whatever else its keys follow
+            from; see `PrefixCache`.
+        tokens: its own.
+    """
+
+    before: bytes
+    tokens: bytes
 
 
 class SequenceState(Enum):

@@ -15,7 +15,7 @@ from pathlib import Path
 from ge_backend.errors import ConfigError
 from ge_backend.shapes.buckets.axis import Axis, default_axis, listed_axis, parse_axis
 from ge_backend.shapes.buckets.bucket_file import read_buckets
-from ge_text.engine.groups import Shape, ShapeLists
+from ge_text.engine.plan import Shape, ShapeLists
 from ge_text.engine.settings import EngineSettings
 
 __all__ = ["file_shapes", "rule_shapes", "step_shapes"]

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from ge_backend.errors import GeError
 from ge_backend.tensors import Array
-from ge_text.engine.sequence import Finish
 
-__all__ = ["Sink", "Update"]
+__all__ = ["Finish", "Sink", "Update"]
+
+
+class Finish(Enum):
+    """Why a sequence ended: `COMPLETE`: nothing may follow in its structure; clients see a stop."""
+
+    STOP = "stop"
+    COMPLETE = "complete"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ge_text.engine.groups import Shape, ShapeLists, StepShapes
+from ge_text.engine.plan import Shape, ShapeLists, StepShapes
 from ge_text.models.base import LanguageModel
 from ge_text.models.batch import padding_batch
 

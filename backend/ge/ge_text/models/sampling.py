@@ -25,13 +25,11 @@ class Biases(dict[int, float]):
 
     @classmethod
     def of(cls, given: Mapping[int, float]) -> Biases:
-        """Return these biases, themselves where they are some already.
+        """Return these biases.
 
         Raises:
             InvalidRequest: one of them is not finite.
         """
-        if isinstance(given, cls):
-            return given
         for token, bias in given.items():
             if not math.isfinite(bias):
                 raise InvalidRequest(f"logit_bias of token {token} is {bias}; it has to be finite")
@@ -48,13 +46,11 @@ class BadWords(tuple[tuple[int, ...], ...]):  # noqa: SLOT001 - keeps what it ma
 
     @classmethod
     def of(cls, given: Iterable[tuple[int, ...]]) -> BadWords:
-        """Return these words, themselves where they are some already.
+        """Return these words.
 
         Raises:
             InvalidRequest: one of them has no token.
         """
-        if isinstance(given, cls):
-            return given
         words = cls(given)
         if any(not word for word in words):
             raise InvalidRequest("bad_words has a word without tokens; leave it out")
@@ -133,8 +129,10 @@ class Sampling:
             value = getattr(self, name)
             if not fits or (value is not None and not math.isfinite(value)):
                 raise InvalidRequest(f"{name} is {value}; it has to be {allowed}")
-        object.__setattr__(self, "logit_bias", Biases.of(self.logit_bias))
-        object.__setattr__(self, "bad_words_ids", BadWords.of(self.bad_words_ids))
+        if not isinstance(self.logit_bias, Biases):
+            object.__setattr__(self, "logit_bias", Biases.of(self.logit_bias))
+        if not isinstance(self.bad_words_ids, BadWords):
+            object.__setattr__(self, "bad_words_ids", BadWords.of(self.bad_words_ids))
 
     @property
     def greedy(self) -> bool:

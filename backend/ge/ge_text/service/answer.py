@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from ge_backend.errors import GeError
 from ge_text.engine.parameters import Parameters
-from ge_text.engine.sequence import Finish
 from ge_text.engine.text import TextAssembler
-from ge_text.engine.update import Update
+from ge_text.engine.update import Finish, Update
 from ge_text.models.base import Tokenizer
 from ge_text.protocol import Delta, RequestFailed, Submit
 from ge_text.service.outbox import Outbox

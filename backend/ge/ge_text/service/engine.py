@@ -17,8 +17,8 @@ from ge_backend.model.files.checkpoint import GENERATION
 from ge_text.engine.cache_size import largest_step
 from ge_text.engine.delegate import Delegate
 from ge_text.engine.engine import Engine
-from ge_text.engine.groups import StepShapes
 from ge_text.engine.parameters import parse_parameters
+from ge_text.engine.plan import StepShapes
 from ge_text.engine.settings import EngineSettings, read_settings
 from ge_text.engine.shapes import step_shapes
 from ge_text.engine.warmup import prepared_shapes

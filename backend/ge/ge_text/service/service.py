@@ -24,7 +24,7 @@ from ge_backend.executor.server.services import Client, ServiceContext
 from ge_backend.executor.server.timeline import RunLabel
 from ge_text.engine.figures import Figures
 from ge_text.engine.parameters import Parameters, parse_parameters
-from ge_text.engine.request import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest
 from ge_text.models.base import Tokenizer
 from ge_text.models.structure import Guide, Structure
 from ge_text.protocol import (

@@ -16,7 +16,7 @@ from builders.integrity import drafter_defects
 from fakes.language_model import FakeLanguageModel, expected_tokens
 from ge_backend.errors import DeviceFault, GraphFailed
 from ge_text.engine import runner
-from ge_text.engine.groups import StepShapes
+from ge_text.engine.plan import StepShapes
 from ge_text.engine.settings import PreemptionMode, SpeculationMode
 from ge_text.engine.shapes import rule_shapes
 from ge_text.engine.speculation.model import READ_AT_ONCE

@@ -16,12 +16,12 @@ from builders.generation import (
     drawn_settings,
 )
 from fakes.language_model import FakeLanguageModel, expected_tokens
-from ge_text.engine.groups import StepShapes
-from ge_text.engine.sequence import Finish
+from ge_text.engine.plan import StepShapes
 from ge_text.engine.settings import PreemptionMode, SpeculationMode
 from ge_text.engine.shapes import rule_shapes
 from ge_text.engine.speculation.base import STRENGTHS, Guess
 from ge_text.engine.speculation.speculation import PROBE_LEAST
+from ge_text.engine.update import Finish
 
 EOS = (7,)
 

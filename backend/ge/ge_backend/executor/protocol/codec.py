@@ -220,18 +220,19 @@ def _dict_builder(key: _Builder, element: _Builder) -> _Builder:
 
 
 def _scalar_builder(annotation: Any, rule: Rule) -> _Builder:
-    accepted = (int, float) if annotation is float else (annotation,)
-    checks: Mapping[Any, _Check] = {
-        int: rule.check_number,
-        float: rule.check_real,
-        str: rule.check_text,
+    words = rule.words and not rule.choices
+    by_annotation: Mapping[Any, Mapping[type, _Check | None]] = {
+        int: {int: rule.check_number},
+        float: {float: None, int: rule.check_real},
+        str: {str: None if words else rule.check_text},
     }
-    free = annotation is str and rule.words and not rule.choices
-    check = None if free else checks.get(annotation)
+    checks = by_annotation.get(annotation, {annotation: None})
 
     def build(packed: Any) -> Any:
-        if type(packed) not in accepted:  # not isinstance: in Python a bool is an int too
+        kind = type(packed)  # not isinstance: in Python a bool is an int too
+        if kind not in checks:
             raise TypeError(f"expected {annotation.__name__}, got {packed!r:.80}")
+        check = checks[kind]
         if check is not None:
             check(packed)
         return packed

@@ -23,8 +23,7 @@ import numpy as np
 from ge_text.engine.adapters import AdapterCache
 from ge_text.engine.blocks import BlockPool
 from ge_text.engine.figures import Tally
-from ge_text.engine.groups import StepShapes
-from ge_text.engine.plan import Span, StepPlan
+from ge_text.engine.plan import Span, StepPlan, StepShapes
 from ge_text.engine.preemption import Preemption
 from ge_text.engine.runner import Outcome, Runner
 from ge_text.engine.sequence import Sequence, SequenceState

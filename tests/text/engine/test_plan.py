@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.generation import sequence
-from ge_text.engine.groups import GROUP_TOKENS, ShapeLists, StepShapes, free_groups
-from ge_text.engine.plan import Span
+from ge_text.engine.plan import GROUP_TOKENS, ShapeLists, Span, StepShapes, free_groups
 
 BLOCK = 4
 DECODE = tuple((b, 1, n) for b in (1, 2, 4) for n in (1, 2, 4, 8))
