@@ -29,7 +29,6 @@ ELSEWHERE = {
     "executor/protocol/messages.py": "tests/backend/executor/protocol/test_wire.py",
     "ge_text/models/open.py": "tests/server/test_generation.py",
     "ge_text/models/scheduled.py": "tests/text/engine/test_delegate.py",
-    "ge_text/service/answer.py": "tests/text/service/test_service.py",
     "ge_text/engine/speculation/base.py": "tests/text/engine/speculation/test_speculation.py",
     "ge_text/engine/update.py": "tests/text/engine/test_engine.py",
     "host/entry.py": "tests/server/test_generation.py",

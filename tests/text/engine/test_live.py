@@ -85,7 +85,7 @@ def test_an_id_is_taken_until_its_request_has_ended():
         live.submit(arrived("a"))
     live.end_all(InvalidRequest("over"), 0.0)
     live.submit(arrived("a"))
-    assert len(live) == 1
+    assert len(live.by_id) == 1
 
 
 def test_what_has_not_begun_is_not_ended_with_all_others():
@@ -116,7 +116,7 @@ def test_who_was_taken_on_before_is_not_refused():
         live.submit(arrived(name, again=True))
     with pytest.raises(QueueFull, match="3 requests wait"):
         live.submit(arrived("new"))
-    assert len(live) == 3
+    assert len(live.by_id) == 3
 
 
 def test_many_threads_lose_nothing():

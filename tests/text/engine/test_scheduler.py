@@ -276,12 +276,12 @@ def test_newcomers_are_those_that_a_larger_chunk_would_help():
     rig = Rig(max_seqs=3, max_tokens=6)
     for _ in range(5):
         rig.add(prompt=4, output=8)
-    assert (rig.scheduler.num_decoding, rig.scheduler.num_newcomers) == (0, 3)
+    assert rig.scheduler.num_lacking == (0, 3)
     rig.step()
-    assert (rig.scheduler.num_decoding, rig.scheduler.num_newcomers) == (1, 2)
+    assert rig.scheduler.num_lacking == (1, 2)
     rig.step()
     rig.step()
-    assert (rig.scheduler.num_decoding, rig.scheduler.num_newcomers) == (3, 0)
+    assert rig.scheduler.num_lacking == (3, 0)
 
 
 def test_every_chunk_has_its_blocks():

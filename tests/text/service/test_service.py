@@ -44,8 +44,8 @@ from ge_text.protocol import (
     Submit,
     parts_of,
 )
+from ge_text.service import answer as text_answer
 from ge_text.service import engine as text_engine
-from ge_text.service import outbox
 from ge_text.service.answer import TextAnswer
 from ge_text.service.service import GenerationService
 from ge_text.stub import client as generation
@@ -218,7 +218,7 @@ def expected(prompt, **parameters):
 
 def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatch):
     """What it would be told does not pile up; it has all of it once it reads."""
-    monkeypatch.setattr(outbox, "MAX_UNSAID", 100)
+    monkeypatch.setattr(text_answer, "MAX_UNSAID", 100)
     connection, number, count = rig.connect(), 5, 4000
     opened = OpenService(id=number, kind="generation", key=rig.key)
     connection.ask(opened, ServiceOpened)

@@ -196,7 +196,7 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether there is any request that has not ended. Any thread may ask."""
-        return len(self._live) > 0
+        return bool(self._live.by_id)
 
     def use(self, shapes: StepShapes, draft: StepShapes | None = None) -> None:
         """Run in these shapes from now on, and so the model that guesses, if there is one.
@@ -277,8 +277,7 @@ class Engine:
 
     def _schedule(self) -> StepPlan:
         begun_s = self._clock()
-        scheduler = self._scheduler
-        chunk = self._chunk.tokens(scheduler.num_decoding, scheduler.num_newcomers)
+        chunk = self._chunk.tokens(*self._scheduler.num_lacking)
         drafts = None
         if self._speculation is not None:
             drafts = self._speculation.propose(self._scheduler.running)

@@ -53,6 +53,9 @@ class LiveRequests:
         scheduler: gets their sequences; its forecast learns the lengths of those that end by
             themselves.
         eos: the model's ends of text.
+
+    Attributes:
+        by_id: those that have not ended, those that begin with the next step included.
     """
 
     def __init__(
@@ -67,15 +70,11 @@ class LiveRequests:
         self._max_waiting = settings.max_waiting_requests
         self._eos = eos
         self._tally = tally
-        self._by_id: dict[str, LiveRequest] = {}
+        self.by_id: dict[str, LiveRequest] = {}
         self._notes: list[tuple[LiveRequest, bool]] = []  # and whether it is to be cancelled
         self._lock = threading.Lock()  # of both
         self._deadlines: dict[str, float] = {}  # by id, of those that have begun with a time limit
         self._numbers = count()
-
-    def __len__(self) -> int:
-        """Return how many have not ended, those that begin with the next step included."""
-        return len(self._by_id)
 
     def submit(self, live: LiveRequest) -> None:
         """Have a request begin with the next step.
@@ -92,46 +91,44 @@ class LiveRequests:
                     f"{waiting} requests wait for this model, which is as many as may "
                     "(max_waiting_requests); try again later"
                 )
-            if name in self._by_id:
+            if name in self.by_id:
                 raise InvalidRequest(f"request {name!r} is being served; take another id")
-            self._by_id[name] = live
+            self.by_id[name] = live
             self._notes.append((live, False))
 
     def cancel(self, name: str) -> None:
         """Have a request end with the next step, if it has not ended by then."""
         with self._lock:
-            if name in self._by_id:
-                self._notes.append((self._by_id[name], True))
+            if name in self.by_id:
+                self._notes.append((self.by_id[name], True))
 
     def receive(self, now_s: float) -> None:
         """Let those begin that have come; end those that are cancelled, and those that are late."""
         with self._lock:
             notes, self._notes = self._notes, []
         for live, cancelled in notes:
-            if not cancelled:
-                self._begin(live)
-            elif self._by_id.get(live.request.id) is live:
-                self._end(live, Finish.CANCELLED, Cancelled.by_client(), now_s)
+            request = live.request
+            if cancelled:
+                if self.by_id.get(request.id) is live:
+                    self._end(live, Finish.CANCELLED, Cancelled.by_client(), now_s)
+                continue
+            # The other samples follow when this one's prompt is computed.
+            (sample, given), *live.followers = request.samples()
+            self._start(live, sample, given, None)
+            self._tally.add("prompt_tokens", len(request.prompt))
+            if request.timeout_s is not None:
+                self._deadlines[request.id] = live.at_s + request.timeout_s
         late = [name for name, until_s in self._deadlines.items() if until_s <= now_s]
-        for live in map(self._by_id.__getitem__, late):
+        for live in map(self.by_id.__getitem__, late):
             error = DeadlineExceeded.within(live.request.timeout_s or 0.0)
             self._end(live, Finish.ERROR, error, now_s)
 
     def end_all(self, error: GeError, now_s: float) -> None:
         """End all that have begun with an error."""
         with self._lock:
-            begun = [live for live in self._by_id.values() if live.sequences]
+            begun = [live for live in self.by_id.values() if live.sequences]
         for live in begun:
             self._end(live, Finish.ERROR, error, now_s)
-
-    def _begin(self, live: LiveRequest) -> None:
-        """Let a request's first sample wait; the others follow when its prompt is computed."""
-        request = live.request
-        (sample, given), *live.followers = request.samples()
-        self._start(live, sample, given, None)
-        self._tally.add("prompt_tokens", len(request.prompt))
-        if request.timeout_s is not None:
-            self._deadlines[request.id] = live.at_s + request.timeout_s
 
     def take(self, drawn: DrawnToken, now_s: float) -> None:
         """Give a sequence its token and tell its client, of the end too if it is one.
@@ -141,7 +138,7 @@ class LiveRequests:
         sequence = drawn.sequence
         if sequence.state is SequenceState.FINISHED:
             return
-        live = self._by_id[sequence.request.id]
+        live = self.by_id[sequence.request.id]
         if live.beams is not None:
             live.beams.take(drawn)
             if live.beams.best is not None:
@@ -177,7 +174,7 @@ class LiveRequests:
     def fail(self, sequence: Sequence, error: GeError, now_s: float) -> None:
         """End a sample's request with an error: its client waits for none of the others then."""
         if sequence.state is not SequenceState.FINISHED:
-            live = self._by_id[sequence.request.id]
+            live = self.by_id[sequence.request.id]
             self._end(live, Finish.ERROR, error, now_s, failed=True)
 
     def _end(
@@ -227,7 +224,7 @@ class LiveRequests:
         self._tally.observe("latency", now_s - live.at_s)
         self._deadlines.pop(live.request.id, None)
         with self._lock:
-            del self._by_id[live.request.id]
+            del self.by_id[live.request.id]
 
     def _answer(self, live: LiveRequest, best: Many[BeamPath], now_s: float) -> None:
         """Tell the client the best texts of a beam search that is over."""

@@ -70,15 +70,6 @@ class _Draft:
         if lacking > 1:
             self.chunk -= count
 
-    def plan(self) -> StepPlan:
-        return StepPlan(
-            spans=tuple(self.spans),
-            swapped_out=tuple(self.out),
-            swapped_in=tuple(self.into),
-            copies=tuple(self.copies),
-            recomputed=tuple(self.recomputed),
-        )
-
 
 @dataclass(slots=True)
 class _Beside:
@@ -120,15 +111,14 @@ class Scheduler:
         self._max_seqs = max_seqs
 
     @property
-    def num_decoding(self) -> int:
-        """How many of those that run lack one token only, so that they get their next one."""
-        return sum(s.num_tokens - s.num_computed == 1 for s in self.running)
+    def num_lacking(self) -> tuple[int, int]:
+        """How many of those that run lack one token only, so that they get their next one.
 
-    @property
-    def num_newcomers(self) -> int:
-        """How many lack more than that: of those that run, and of those there are seats for."""
+        And how many lack more: of those that run, and of those there are seats for.
+        """
+        decoding = sum(s.num_tokens - s.num_computed == 1 for s in self.running)
         seats = self._max_seqs - len(self.running)
-        return len(self.running) - self.num_decoding + min(len(self.waiting), seats)
+        return decoding, len(self.running) - decoding + min(len(self.waiting), seats)
 
     @property
     def num_new_requests(self) -> int:
@@ -189,7 +179,13 @@ class Scheduler:
             self._admit(draft)
         if drafts:
             self._add_drafts(draft, drafts)
-        return draft.plan()
+        return StepPlan(
+            spans=tuple(draft.spans),
+            swapped_out=tuple(draft.out),
+            swapped_in=tuple(draft.into),
+            copies=tuple(draft.copies),
+            recomputed=tuple(draft.recomputed),
+        )
 
     def advance(self, spans: Many[Span]) -> None:
         """Take note that these were computed. What a step leaves out comes again in the next.
@@ -208,7 +204,7 @@ class Scheduler:
     def _continue_running(self, draft: _Draft) -> None:
         running = self.running
         # Each of those that lack one token is sure of it, wherever it stands in the order.
-        reserved = self.num_decoding
+        reserved, _ = self.num_lacking
         place = 0
         while place < len(running):
             sequence = running[place]
@@ -375,8 +371,9 @@ class Scheduler:
             self._prefixes.count(sequence, tokens)
             if not sequence.begun:
                 sequence.found = min(tokens, sequence.num_prompt)
-            self._pool.share(shared)
-            sequence.blocks.extend(shared)
+            if shared:
+                self._pool.share(shared)
+                sequence.blocks.extend(shared)
             sequence.num_computed = tokens
         sequence.state, sequence.begun = SequenceState.RUNNING, True
         insort(self.running, sequence, key=ORDER)

@@ -1,23 +1,92 @@
-"""From an engine's updates of one request to what its client is told: text, cut at stop texts."""
+"""What clients are told: an engine's updates as text, cut at stop texts, and joined on the way."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ge_backend.errors import GeError
+from ge_backend.executor.server.services import Client
 from ge_text.engine.parameters import Parameters
 from ge_text.engine.text import TextAssembler
 from ge_text.engine.update import Finish, Update
 from ge_text.models.base import Tokenizer
-from ge_text.protocol import Delta, RequestFailed, Submit
-from ge_text.service.outbox import Outbox
+from ge_text.protocol import (
+    MAX_BYTES,
+    Delta,
+    RequestFailed,
+    StatsReply,
+    Submit,
+    TokenUpdates,
+    joined,
+    parts_of,
+)
 
-__all__ = ["TextAnswer"]
+__all__ = ["Outbox", "TextAnswer"]
 
 KNOWN = range(4, 24)  # how many of a prompt's last tokens a text goes on behind
 WORDS = {Finish.COMPLETE: Finish.STOP.value}  # what clients know; else as they are
+# Of one message; a quarter of what the other end takes, since all else stands while it is encoded.
+NEWS_BYTES = MAX_BYTES // 4
+# How many messages may wait that cannot be joined.
+MAX_UNSAID = 1000
+
+
+class Outbox:
+    """A thread that posts; putting something here never waits.
+
+    Args:
+        client: gets it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._deltas: dict[tuple[int, int], list[Delta]] = {}
+        self._others: list[RequestFailed | StatsReply] = []
+        self._closed = False
+        self._changed = threading.Condition()
+        threading.Thread(target=self._post, name="outbox", daemon=True).start()
+
+    def put(self, *deltas: Delta) -> None:
+        """Say what is new of a sample, or of several, together as far as one message takes it."""
+        with self._changed:
+            for delta in deltas:
+                self._deltas.setdefault((delta.number, delta.sample), []).append(delta)
+            self._changed.notify_all()
+
+    def say(self, message: RequestFailed | StatsReply) -> None:
+        """Say something else, after all deltas that were put before."""
+        with self._changed:
+            self._others.append(message)
+            self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Wait while much is unsaid: for the thread that takes what the client asks for."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._others) < MAX_UNSAID or self._closed)
+
+    def close(self) -> None:
+        """End the thread; what has not been posted is lost, like the client."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _post(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._deltas or self._others or self._closed)
+                if self._closed:
+                    return
+                deltas, self._deltas = self._deltas, {}
+                others, self._others = self._others, []
+                self._changed.notify_all()
+            for message in chain(_updates(deltas.values()), others):
+                for part in parts_of(message):
+                    self._client.post(part)
 
 
 @dataclass(slots=True)
@@ -50,7 +119,7 @@ class TextAnswer:
     special: Mapping[int, str]
     prompt: tuple[int, ...]
     warnings: tuple[str, ...] = ()
-    on_end: Callable[[], None] = lambda: None
+    on_end: Callable[[], object] = lambda: None
     _samples: list[_Sample] = field(init=False)
     _refused: bool = field(init=False, default=False)
 
@@ -194,3 +263,42 @@ def _last_text(tokenizer: Tokenizer, prompt: tuple[int, ...]) -> tuple[int, ...]
     ends = (prompt[-count:] for count in KNOWN)
     texts = ((end, tokenizer.decode(end)) for end in ends)
     return next((end for end, text in texts if text and "\ufffd" not in text), ())
+
+
+def _updates(samples: Iterable[Sequence[Delta]]) -> Iterator[TokenUpdates]:
+    """Yield messages with the deltas of all samples, joined as far as one message takes them."""
+    whole: list[Delta] = []
+    room = NEWS_BYTES
+    for deltas in samples:
+        parts: list[Delta] = []
+        rest = deque(deltas)
+        while rest:
+            delta = rest.popleft()
+            nbytes = _nbytes(delta)
+            if nbytes > NEWS_BYTES and delta.logprobs and len(delta.ids) > 1:
+                rest.extendleft(reversed(_halves(delta)))
+                continue
+            if nbytes > room and (whole or parts):
+                yield TokenUpdates(deltas=(*whole, joined(parts)) if parts else tuple(whole))
+                whole, parts, room = [], [], NEWS_BYTES
+            parts.append(delta)
+            room -= nbytes
+        whole.append(joined(parts))
+    if whole:
+        yield TokenUpdates(deltas=tuple(whole))
+
+
+def _nbytes(delta: Delta) -> int:
+    """Return what a delta takes in a message, at most; `logprobs` is ASCII without controls."""
+    logprobs = sum(2 * len(entries) + 3 for entries in delta.logprobs)
+    return 512 + 12 * len(delta.text) + 20 * len(delta.ids) + logprobs
+
+
+def _halves(delta: Delta) -> tuple[Delta, Delta]:
+    """Return a delta in two; text and end come with the second one."""
+    middle = len(delta.ids) // 2
+    first, second = (
+        replace(delta, ids=delta.ids[some], logprobs=delta.logprobs[some])
+        for some in (slice(middle), slice(middle, None))
+    )
+    return replace(first, text="", finish=""), second

@@ -36,9 +36,8 @@ from ge_text.protocol import (
     StatsRequest,
     Submit,
 )
-from ge_text.service.answer import TextAnswer
+from ge_text.service.answer import Outbox, TextAnswer
 from ge_text.service.engine import open_engine
-from ge_text.service.outbox import Outbox
 
 __all__ = ["GenerationService"]
 
@@ -105,8 +104,9 @@ class GenerationService:
                     )
                 )
         elif isinstance(message, Abort):
-            self._engine.cancel(member.name(message.number))
-            self._schedule_step()
+            if (name := member.names.get(message.number)) is not None:
+                self._engine.cancel(name)
+                self._schedule_step()
         elif isinstance(message, StatsRequest):
             member.outbox.say(self._stats())
 
@@ -116,8 +116,8 @@ class GenerationService:
             member = self._clients.pop(client, None)
         if member is not None:
             member.outbox.close()
-            for number in list(member.numbers):
-                self._engine.cancel(member.name(number))
+            for name in list(member.names.values()):
+                self._engine.cancel(name)
             self._schedule_step()
 
     def close(self) -> None:
@@ -154,13 +154,13 @@ class GenerationService:
             model.close()
 
     def _submit(self, member: _Member, asked: Submit) -> None:
-        if asked.number in member.numbers:
+        if asked.number in member.names:
             raise InvalidRequest(f"request {asked.number} is being served; take another number")
         parameters = self._parameters(asked)
         prompt = self._prompt(asked, special=parameters.add_special_tokens)
         guide = self._guide(parameters.structure) if parameters.structure else None
         request = GenerationRequest(
-            id=member.name(asked.number),
+            id=f"{member.place}.{asked.number}",
             prompt=prompt,
             parameters=_measured(parameters) if asked.cumulative else parameters,
             timeout_s=asked.timeout_s or None,
@@ -171,13 +171,13 @@ class GenerationService:
         )
         warnings = guide.warnings if guide else ()
         text = self._opened.tokenizer, self._opened.special, prompt, warnings
-        forget = partial(member.numbers.discard, asked.number)
+        forget = partial(member.names.pop, asked.number, "")
         answer = TextAnswer(asked, parameters, member.outbox, *text, on_end=forget)
-        member.numbers.add(asked.number)
+        member.names[asked.number] = request.id
         try:
             self._engine.submit(request, answer.take)
         except GeError:
-            member.numbers.discard(asked.number)
+            forget()
             raise
         self._schedule_step()
 
@@ -299,20 +299,21 @@ def _measured(parameters: Parameters) -> Parameters:
 
 @dataclass(slots=True)
 class _Member:
-    """A client: what comes from it and goes to it; the how manieth it is names its requests."""
+    """A client: what comes from it and goes to it.
+
+    Attributes:
+        place: the how manieth it is, which is part of the names of its requests.
+        names: what the engine calls its requests, by their numbers.
+    """
 
     client: Client
     place: int
     parts: Parts = field(default_factory=Parts)
-    numbers: set[int] = field(default_factory=set)
+    names: dict[int, str] = field(default_factory=dict)
     outbox: Outbox = field(init=False)
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.client)
-
-    def name(self, number: int) -> str:
-        """Return what the engine calls a request of this client."""
-        return f"{self.place}.{number}"
 
 
 def _difference(before: Figures, now: Figures, engine: str) -> StatsReply:

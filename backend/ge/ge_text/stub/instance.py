@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -118,6 +119,7 @@ class Generation:
         self._counters.close()
 
 
+@dataclass(slots=True)
 class _Answer:
     """Where the text of one request goes.
 
@@ -126,15 +128,14 @@ class _Answer:
     to ask whether the client is there. Both crashed the server (seen on 2.51).
     """
 
-    def __init__(self, asked: TextRequest, sender: Any, recorder: Recorder) -> None:
-        self._asked = asked
-        self._sender = sender
-        self._recorder = recorder
-        self._whole: list[list[Delta]] = []
-        self._first = True
-        self._over = False
-        self._lost = False  # there was no room for what came
-        self._talking = threading.Lock()
+    _asked: TextRequest
+    _sender: Any
+    _recorder: Recorder
+    _whole: list[list[Delta]] = field(init=False, default_factory=list)
+    _first: bool = field(init=False, default=True)
+    _over: bool = field(init=False, default=False)
+    _lost: bool = field(init=False, default=False)  # there was no room for what came
+    _talking: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
         """Take what is new, one delta per sample."""

@@ -19,7 +19,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.descriptors import close_all
-from ge_backend.executor.protocol.messages import Failed, OpenService, Post, ServiceOpened
+from ge_backend.executor.protocol.messages import Failed, Message, OpenService, Post, ServiceOpened
 from ge_backend.executor.protocol.wire import encode
 
 __all__ = ["ServiceStream"]
@@ -109,7 +109,12 @@ class ServiceStream:
     def _read(self) -> None:
         try:
             while True:
-                self._take(self._received())
+                message, descriptors = self._connection.inbox.receive()
+                if descriptors:
+                    close_all(descriptors)
+                if not isinstance(message, Post) or message.id != self._number:
+                    raise self._end_by(message)
+                self._take(message.body)
         except GeError as error:
             self._end()
             if not self._closed:
@@ -135,12 +140,8 @@ class ServiceStream:
             with self._changed:
                 self._unsent.popleft()
 
-    def _received(self) -> bytes:
-        message, descriptors = self._connection.inbox.receive()
-        if descriptors:
-            close_all(descriptors)
+    def _end_by(self, message: Message) -> GeError:
+        """Return why a message that is no post ends the stream."""
         if isinstance(message, Failed):
-            raise error_from_name(message.error, message.message)
-        if not isinstance(message, Post) or message.id != self._number:
-            raise ProtocolError(f"expected something from service {self._number}, got {message}")
-        return message.body
+            return error_from_name(message.error, message.message)
+        return ProtocolError(f"expected something from service {self._number}, got {message}")

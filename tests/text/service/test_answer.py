@@ -15,7 +15,7 @@ from ge_text.protocol import (
     TokenUpdates,
     joined,
 )
-from ge_text.service.outbox import MAX_UNSAID, NEWS_BYTES, Outbox
+from ge_text.service.answer import MAX_UNSAID, NEWS_BYTES, Outbox
 
 DELTA = Delta(number=1, sample=0, text="a", ids=(5,))
 
