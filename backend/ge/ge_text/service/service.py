@@ -78,14 +78,10 @@ class GenerationService:
         self._lock = threading.Lock()
 
     def join(self, client: Client) -> str:
-        """Take on a client; see `Service`."""
+        """Take on a client, which need not know anything; see `Service`."""
         with self._lock:
             self._clients[client] = _Member(client, next(self._joined))
-        limits = self._engine.limits
-        return json.dumps(
-            {"max_length": limits.max_length, "cache_tokens": limits.cache_tokens},
-            separators=(",", ":"),
-        )
+        return ""
 
     def receive(self, client: Client, body: bytes) -> None:
         """Take a post; what is wrong with a request is told to its sender alone.

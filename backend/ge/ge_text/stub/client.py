@@ -165,9 +165,6 @@ class GenerationClient:
         on_stats: called with what has been counted, some time after `ask_stats`.
         on_close: called last, once the service is left.
 
-    Attributes:
-        spec: what the service said of itself, JSON.
-
     Raises:
         GeError: the model cannot be loaded.
     """
@@ -177,7 +174,6 @@ class GenerationClient:
     on_restart: Callable[[], None] = lambda: None
     on_stats: Callable[[StatsReply], None] = lambda _: None
     on_close: Callable[[], None] = lambda: None
-    spec: str = field(init=False, default="")
     _stream: ServiceStream | None = field(init=False, default=None)
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
@@ -263,7 +259,7 @@ class GenerationClient:
             )
             with self._lock:
                 before, self._stream = self._stream, stream
-                self._failure, self.spec, self._stats_asked = None, stream.spec, False
+                self._failure, self._stats_asked = None, False
                 for live in self._live.values():
                     live.sent = False
                 self._send_waiting()
