@@ -53,7 +53,7 @@ PRECISIONS = ("origin", "bf16", "int8", PLAIN)
 # The copy of the weights that buckets share may take this part of the memory that is available.
 MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
-MAX_BODIES = 16
+MAX_BODIES = 14
 INT32 = np.iinfo(np.int32)
 
 
