@@ -68,8 +68,7 @@ class Instance:
         self.recorder = Recorder()
         fleet = self.open_fleet()
         session = fleet.sessions[0]
-        static = session.static_shapes
-        layout = build_layout(config, session.signature, static_shapes=static)
+        layout = build_layout(config, session.signature, session.shape_policy)
         self.model = ShapedModel(
             config=config,
             session=session,
@@ -86,7 +85,7 @@ class Instance:
             layout=layout,
             fleet=fleet,
             costs=cost_model(self.model, costs, shapes),
-            policy=Policy(axes=layout.axes, refuse_overflow=static),
+            policy=Policy(axes=layout.axes, refuse_overflow=session.shape_policy.prepared),
             recorder=self.recorder,
             traffic=Traffic(layout.axes),
         )

@@ -129,7 +129,7 @@ class NullGraph(plain.NullGraph):
         try:
             self._scratch = Scratch(
                 document.get("workspace_bytes"),
-                compiled=self.static_shapes,
+                compiled=self.shape_policy.prepared,
                 memory=device.store,
                 workspace=workspace,
                 path=path,

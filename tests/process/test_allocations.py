@@ -96,7 +96,7 @@ def serve(source, tmp_path, monkeypatch):
     def open_pipeline(connection):
         session = Session(connection, source, arena_bytes=1, on_restart=lambda: None)
         config = ModelConfig.read(CONFIG, directory=tmp_path, version="1", environment={})
-        layout = build_layout(config, session.signature, static_shapes=False)
+        layout = build_layout(config, session.signature)
         costs = warm_up(session, layout, BUCKETS, 1)
         pipeline = Pipeline(
             layout=layout,

@@ -29,7 +29,7 @@ def pipeline(machine, tmp_path, deed):
         version="1",
         environment={},
     )
-    layout = build_layout(config, session.signature, static_shapes=False)
+    layout = build_layout(config, session.signature)
     return Pipeline(
         layout=layout,
         fleet=session.fleet,

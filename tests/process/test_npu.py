@@ -41,8 +41,8 @@ def load(python, machine, tmp_path):
             python=str(interpreter or python.path),
             pool_bytes=pool_bytes,
         )
-        session.compile(session.fixed_shapes)
-        for rows, length in GEARS if session.fixed_shapes[0]["x"] == GEARS[0] else ():
+        session.compile(session.shape_policy.fixed)
+        for rows, length in GEARS if session.shape_policy.fixed[0]["x"] == GEARS[0] else ():
             session.prepare(
                 (PrepareInput(name="x", dtype="FP32", shape=(rows, length), fill=1),), 1
             )
@@ -54,7 +54,7 @@ def load(python, machine, tmp_path):
 def test_gears_are_served(load, python):
     """Each run in its own gear, with results in the arena."""
     session = load()
-    assert [shapes["x"] for shapes in session.fixed_shapes] == GEARS
+    assert [shapes["x"] for shapes in session.shape_policy.fixed] == GEARS
     session.reserve(4096)
     orders = [order(session, at, rows=rows, length=n) for at, (rows, n) in enumerate(GEARS * 3)]
     outcomes = dict(running(session, orders))

@@ -189,13 +189,13 @@ def work_out(model: ShapedModel, trace: Path | None, graphs: int | None) -> Tuni
             f"model {name!r}: no size of axis {empty[0]!r} is within the graph's limit of "
             f"{model.layout.limits[empty[0]]}"
         )
-    any_shape = not (model.session.static_shapes or model.session.bucketed)
+    any_shape = not model.session.shape_policy.padded
     costs = None if any_shape else _costs_by_axis(model, {**traffic, **kept})
     return Tuning(
         model=name,
         source=str(trace or model.store.traffic_path(name)),
         measured=costs is not None,
-        static_shapes=model.session.static_shapes,
+        static_shapes=model.session.shape_policy.prepared,
         any_shape=any_shape,
         left_out=sum(traffic[axis].total - kept[axis].total for axis in axes),
         proposals=tuple(
@@ -212,7 +212,7 @@ def _why(model: ShapedModel) -> str:
         return "its requests are concatenated"
     if not layout.equal_axes:
         return "every size of its inputs is fixed by the file or by config.pbtxt"
-    any_shape = not (model.session.static_shapes or model.session.bucketed)
+    any_shape = not model.session.shape_policy.padded
     if any_shape and model.config.max_batch_size <= 1:
         return (
             f"it does not batch (max_batch_size: {model.config.max_batch_size}) and its engine "
@@ -233,7 +233,7 @@ def _check_applicable(model: ShapedModel, asked: Mapping[str, str]) -> None:
             f"model {name!r}: its buckets come from {config.bucket_file}; remove the parameter "
             "'buckets' from config.pbtxt, then apply"
         )
-    if model.session.fixed_shapes:
+    if model.session.shape_policy.fixed:
         raise ConfigError(
             f"model {name!r}: its file runs only in the shapes that it was compiled for; compile "
             "it for these sizes instead"

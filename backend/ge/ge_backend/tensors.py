@@ -20,10 +20,16 @@ import numpy.typing as npt
 from ge_backend.errors import ConfigError, InvalidRequest
 
 __all__ = [
+    "ANY_SHAPE",
+    "BUCKETED",
     "DATA_TYPES",
+    "PACKED",
+    "PREPARED",
+    "SHAPE_POLICIES",
     "Array",
     "DataType",
     "Shape",
+    "ShapePolicy",
     "Signature",
     "TensorSpec",
     "agree",
@@ -176,6 +182,55 @@ class Signature:
     def output(self, name: str) -> TensorSpec | None:
         """Return the output of that name, or None."""
         return next((spec for spec in self.outputs if spec.name == name), None)
+
+
+SHAPE_POLICIES = ("any", "packed", "bucketed", "prepared")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePolicy:
+    """Which shapes of inputs a graph runs, and so whether rows are padded to buckets.
+
+    Attributes:
+        runs: one of `SHAPE_POLICIES`. `any`: each shape alike, so that a run at the rows' own
+            longest size costs less than one in a bucket. `packed`: any, and it leaves the padding
+            of its rows out, as their mask says: a run costs the elements that are not masked,
+            however unequal its rows are. `bucketed`: any, but each new one takes time to make
+            ready, and with some engines memory for ever; where a bucket covers rows they are padded
+            to it, and all are compiled and prepared at load. `prepared`: only those that were
+            prepared.
+        fixed: the only sets of input shapes that run, by input name, and so the model's buckets.
+            Empty where the file leaves them open.
+    """
+
+    runs: str = "any"
+    fixed: tuple[Mapping[str, Shape], ...] = ()
+
+    @property
+    def packed(self) -> bool:
+        """Whether a run costs its elements alone."""
+        return self.runs == "packed"
+
+    @property
+    def bucketed(self) -> bool:
+        """Whether rows are padded to buckets although any shape runs."""
+        return self.runs == "bucketed"
+
+    @property
+    def prepared(self) -> bool:
+        """Whether only prepared shapes run, so that rows must be padded to a bucket."""
+        return self.runs == "prepared"
+
+    @property
+    def padded(self) -> bool:
+        """Whether rows are padded to buckets."""
+        return self.bucketed or self.prepared
+
+
+ANY_SHAPE = ShapePolicy(runs="any")
+PACKED = ShapePolicy(runs="packed")
+BUCKETED = ShapePolicy(runs="bucketed")
+PREPARED = ShapePolicy(runs="prepared")
 
 
 def encode_bytes(array: Array) -> bytes:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+from ge_backend.tensors import DATA_TYPES, PREPARED, Signature, TensorSpec
 
 
 def spec(name, dtype, dims, axes):
@@ -32,8 +32,7 @@ def complete(pb_utils, monkeypatch, tmp_path):
     def run(graph, **given):
         class Session:
             signature = graph
-            static_shapes = True  # so that nothing is tested by running it
-            fixed_shapes = ()
+            shape_policy = PREPARED  # so that nothing is tested by running it
             closed = False
 
             def close(self):

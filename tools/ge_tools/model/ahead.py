@@ -19,7 +19,7 @@ from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.warmup import bucket_shapes
 from ge_backend.shapes.buckets.build import build_grid
 from ge_backend.shapes.buckets.grid import BucketGrid
-from ge_backend.tensors import Signature
+from ge_backend.tensors import PREPARED, Signature
 
 __all__ = ["Ahead", "look_ahead"]
 
@@ -69,9 +69,9 @@ def look_ahead(
     images = preprocessing_of(request)
     signature = images.signature(own)
     config = folder.config(environment, completed(folder.document, given, signature))
-    layout = build_layout(config, signature, static_shapes=True)
+    layout = build_layout(config, signature, PREPARED)
     traffic = recorded_traffic(config, Store(cache_dir))
-    grid = build_grid(config, layout, static_shapes=True, traffic=traffic)
+    grid = build_grid(config, layout, PREPARED, traffic=traffic)
     return Ahead(
         name=config.name,
         signature=signature,

@@ -156,7 +156,7 @@ def _served(config: ModelConfig, load: Load, store: Store) -> Measured:
         most_rows = max(1, config.max_batch_size)
         loop = _ClosedLoop(tensors=tensors, most_rows=most_rows, at_once=load.at_once)
         loop.run(pipelines, load.seconds)
-        bucketed = session.bucketed or session.static_shapes
+        bucketed = session.shape_policy.padded
         return loop.measured(bucketed=bucketed, computed_in=session.precision)
 
 

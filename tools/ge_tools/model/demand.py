@@ -145,7 +145,7 @@ def _prepare_largest(model: ShapedModel) -> list[Prepared]:
     entries, layout = model.grid.entries, model.layout
     if layout.concatenated:
         return []
-    if model.session.static_shapes:
+    if model.session.shape_policy.prepared:
         model.session.compile([bucket_shapes(bucket, layout) for bucket in entries])
     prepared = [
         prepare_bucket(model.session, layout, bucket, repeats=1)

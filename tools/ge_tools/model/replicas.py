@@ -165,7 +165,7 @@ def _times(model: ShapedModel) -> Array:
     most = int(np.clip(model.config.max_batch_size / rows, 1, MAX_TOGETHER))
     policy = Policy(
         axes=model.layout.axes,
-        packed=model.session.packed,
+        packed=model.session.shape_policy.packed,
         max_elements=model.config.max_elements,
     )
 

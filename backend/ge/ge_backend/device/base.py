@@ -18,7 +18,7 @@ from ge_backend.device.imports import importing
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.model.config.declared import NOTHING_DECLARED, Declared
 from ge_backend.model.files.model_file import canonical, model_files, stamp_of
-from ge_backend.tensors import Array, Shape, Signature
+from ge_backend.tensors import ANY_SHAPE, Array, Shape, ShapePolicy, Signature
 
 __all__ = [
     "DEVICE_KINDS",
@@ -192,25 +192,14 @@ class Graph(Protocol):
 
     Attributes:
         signature: inputs and outputs, batch dimension included; empty where the file does not say.
-        static_shapes: only prepared shapes run, so that rows must be padded to a bucket. Else a run
-            at the rows' own longest size costs less than one in a bucket.
-        fixed_shapes: the only sets of input shapes that run, by input name, and so the model's
-            buckets. Empty where the file leaves them open.
-        bucketed: any shape runs, but each new one takes time to make ready, and with some engines
-            memory for ever. Rows are padded to buckets where one covers them; all are compiled and
-            prepared at load.
-        packed: it leaves the padding of its rows out, as their mask says: a run costs the elements
-            that are not masked, however unequal its rows are.
+        shape_policy: which shapes run.
         engine: what runs it, by its name in the engine table; "" where no table chose it.
         precision: what it is computed in, where that is another one than was asked for, as the
             processor or the file has none such; else "".
     """
 
     signature: Signature
-    static_shapes: bool = False
-    fixed_shapes: tuple[Mapping[str, Shape], ...] = ()
-    bucketed: bool = False
-    packed: bool = False
+    shape_policy: ShapePolicy = ANY_SHAPE
     engine: str = ""
     precision: str = ""
 

@@ -159,7 +159,7 @@ def _measured_later(model: ShapedModel) -> bool:
     or where the pool has to know what scratch a run takes.
     """
     layout, session = model.layout, model.session
-    free = not (session.static_shapes or layout.concatenated or layout.states)
+    free = not (session.shape_policy.prepared or layout.concatenated or layout.states)
     return model.config.warmup_background and free and not session.inspect().pool.size_bytes
 
 
@@ -171,10 +171,10 @@ def _policy(model: ShapedModel, fleet: Fleet) -> Policy:
         axes=model.layout.axes,
         lanes=max(1, lanes // config.instances),
         in_turn=session.runs_here,
-        packed=session.packed,
+        packed=session.shape_policy.packed,
         max_elements=config.max_elements,
-        refuse_overflow=config.overflow == "error" or session.static_shapes,
-        tried=config.warmup or session.static_shapes,
+        refuse_overflow=config.overflow == "error" or session.shape_policy.prepared,
+        tried=config.warmup or session.shape_policy.prepared,
     )
 
 

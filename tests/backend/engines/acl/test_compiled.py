@@ -90,7 +90,7 @@ def test_a_compiled_input_of_another_shape_is_refused(npu):
 def test_the_file_leaves_its_shapes_open(npu):
     """Axes are named as in the ONNX file; nothing is compiled or placed yet."""
     graph = npu.load(write(npu, Sums()))
-    assert (graph.static_shapes, graph.fixed_shapes) == (True, ())
+    assert (graph.shape_policy.prepared, graph.shape_policy.fixed) == (True, ())
     assert graph.signature.input("x").describe() == "FP32 [batch, length]"
     assert graph.signature.output("y").describe() == "FP32 [batch]"
     assert runs_of_atc(npu.folder / "runs") == []

@@ -13,6 +13,7 @@ from ge_backend.device.resident.buffers import NOTHING_BOUND
 from ge_backend.device.resident.states import open_states
 from ge_backend.engines.acl.copies import Copies, loaded_copies
 from ge_backend.errors import DeviceFault, GraphFailed, OutOfMemory
+from ge_backend.tensors import ShapePolicy
 
 
 @pytest.fixture
@@ -62,9 +63,11 @@ def test_copies_are_the_graph_itself(npu, kind):
     graph.prepare(inputs)
     assert isinstance(graph, Copies)
     assert [spec.name for spec in graph.signature.outputs] == ["y"]
-    assert graph.static_shapes == bool(graph.fixed_shapes)
+    assert graph.shape_policy.prepared == bool(graph.shape_policy.fixed)
     shapes = {name: array.shape for name, array in inputs.items()}
-    planned = graph.static_shapes and kind != "static_v2"  # of which RuntimeV2 takes its own
+    planned = (
+        graph.shape_policy.prepared and kind != "static_v2"
+    )  # of which RuntimeV2 takes its own
     assert (graph.workspace_bytes(shapes) > 0) == planned
     before = npu.sim.calls.copy()
     for _ in range(4):
@@ -75,9 +78,7 @@ def test_copies_are_the_graph_itself(npu, kind):
 
 def test_copies_say_of_themselves_what_one_says():
     """However the graph that is loaded several times wants its rows."""
-    one = SimpleNamespace(
-        signature="s", static_shapes=True, fixed_shapes=({"x": (1,)},), bucketed=True, packed=True
-    )
+    one = SimpleNamespace(signature="s", shape_policy=ShapePolicy(fixed=({"x": (1,)},)))
     graph = Copies([one, one])
     assert {name: getattr(graph, name) for name in vars(one)} == vars(one)
 

@@ -13,7 +13,7 @@ from ge_backend.errors import GraphFailed
 def test_the_shapes_are_the_gears(npu):
     """In the file's order, with batch dimension, by input name."""
     graph = npu.load(encoder(npu.folder))
-    assert [dict(shapes) for shapes in graph.fixed_shapes] == [
+    assert [dict(shapes) for shapes in graph.shape_policy.fixed] == [
         {"input_ids": shape, "attention_mask": shape} for shape in ((1, 16), (4, 16), (4, 32))
     ]
 

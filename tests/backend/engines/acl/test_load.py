@@ -27,8 +27,12 @@ def test_the_kind_of_graph_follows_from_the_file(npu):
     """Shapes that are listed, or ranges."""
     listed = npu.load(npu.write(Sums(), Static({"x": (2, 4)})))
     free = npu.load(npu.write(Sums(), Ranges({"x": ((1, 9), 4)}), "free.om"))
-    assert (type(listed), listed.static_shapes) == (OmGraph, True)
-    assert (type(free), free.static_shapes, free.fixed_shapes) == (RangeGraph, False, ())
+    assert (type(listed), listed.shape_policy.prepared) == (OmGraph, True)
+    assert (type(free), free.shape_policy.prepared, free.shape_policy.fixed) == (
+        RangeGraph,
+        False,
+        (),
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,7 @@ def test_nothing_is_measured_against_the_pool_where_the_system_manages_work_memo
 def test_a_grid_is_one_model(npu):
     """Whichever file is named: all shapes run, each in its own file."""
     graph = npu.load(grid(npu.folder, (1, 8), (4, 8), (4, 16)))
-    assert [shapes["x"] for shapes in graph.fixed_shapes] == [(1, 8), (4, 8), (4, 16)]
+    assert [shapes["x"] for shapes in graph.shape_policy.fixed] == [(1, 8), (4, 8), (4, 16)]
     assert graph.signature.input("x").describe() == "FP32 [batch, x.1]"
     for shape in ((4, 16), (1, 8), (4, 8)):
         x = floats(*shape)
@@ -105,7 +109,7 @@ def test_files_of_another_stem_are_another_model(npu):
     """`other.1x8.om` is none of `model`."""
     grid(npu.folder, (1, 8), stem="other")
     graph = npu.load(grid(npu.folder, (2, 8)))
-    assert graph.fixed_shapes == ({"x": (2, 8)},)
+    assert graph.shape_policy.fixed == ({"x": (2, 8)},)
 
 
 def test_a_grid_of_several_axes(npu):

@@ -56,7 +56,7 @@ def test_sums_leave_the_axes_of_the_output(tmp_path):
 def test_static_shapes_must_be_prepared(tmp_path):
     """Shapes that were not prepared are refused, and named."""
     graph = load(tmp_path, NullDevice(), static_shapes=True)
-    assert graph.static_shapes
+    assert graph.shape_policy.prepared
     graph.prepare({"x": ROWS})
     graph.run({"x": ROWS}, {}, exclusive=False)
     with pytest.raises(GraphFailed, match=r"x \(1, 3\) was not prepared"):

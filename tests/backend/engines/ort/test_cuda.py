@@ -75,7 +75,7 @@ def test_the_gpu_and_its_options(source, streams, monkeypatch):
 def test_runs_as_the_model_says(graph):
     """Signature and results are those of the file."""
     assert [spec.name for spec in graph.signature.inputs] == ["ids", "attention_mask"]
-    assert not graph.static_shapes
+    assert not graph.shape_policy.prepared
     graph.prepare(INPUTS)
     (name,) = [spec.name for spec in graph.signature.outputs]
     assert graph.run(INPUTS, {}, exclusive=True)[name].shape == (2, 4)

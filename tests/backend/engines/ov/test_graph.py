@@ -169,7 +169,7 @@ def test_buckets_have_bodies_of_their_own_smallest_first(load, monkeypatch):
     """So many; the others run in the model for any shape. All are right."""
     monkeypatch.setattr(ov_graph, "MAX_BODIES", 2)
     graph = load()
-    assert graph.bucketed
+    assert graph.shape_policy.bucketed
     sizes = [(4, 16), (1, 8), (2, 8)]
     graph.compile(shapes(*sizes))
     for size in sizes:

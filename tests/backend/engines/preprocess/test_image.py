@@ -324,5 +324,5 @@ def test_needs_no_preparation(load):
     graph = load()
     graph.prepare({"image": np.array([[b""]], object)})
     assert graph.workspace_bytes({"image": (2, 1)}) == 0
-    assert not graph.static_shapes
-    assert graph.fixed_shapes == ()
+    assert not graph.shape_policy.prepared
+    assert graph.shape_policy.fixed == ()

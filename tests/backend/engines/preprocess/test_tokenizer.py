@@ -325,6 +325,6 @@ def test_needs_no_preparation(load):
     graph = load()
     graph.prepare(texts(b"", b""))
     assert graph.workspace_bytes({"text": (2, 1)}) == 0
-    assert not graph.static_shapes
-    assert graph.fixed_shapes == ()
+    assert not graph.shape_policy.prepared
+    assert graph.shape_policy.fixed == ()
     graph.close()

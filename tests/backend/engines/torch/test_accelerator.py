@@ -78,7 +78,7 @@ def test_prepared_shapes_are_captured_once_and_replayed(load):
     for x in (SMALL, LARGE, -SMALL):
         assert np.array_equal(run(graph, x), x + 1)
     assert counted(graph) == (2, 0, 3, 0)
-    assert graph.static_shapes
+    assert graph.shape_policy.prepared
 
 
 def test_nothing_is_allocated_after_prepare(load, vendor):
@@ -274,7 +274,7 @@ def test_eager_mode_captures_nothing_and_needs_no_buckets(load, caplog):
     graph = load(options=(("torch.mode", "eager"),))
     graph.prepare({"x": SMALL})
     assert np.array_equal(run(graph), SMALL + 1)
-    assert not graph.static_shapes
+    assert not graph.shape_policy.prepared
     assert counted(graph)[0] == 0
     assert not logged(caplog)
 
@@ -285,7 +285,7 @@ def test_torchair_mode_leaves_the_programs_to_the_vendors_compiler(load, vendor,
     assert len(vendor.compiled) == 1
     graph.prepare({"x": SMALL})
     assert np.array_equal(run(graph), SMALL + 1)
-    assert graph.static_shapes
+    assert graph.shape_policy.prepared
     assert vendor.counts["capture", "compute"] == 0
     assert not logged(caplog)
 

@@ -102,7 +102,7 @@ def test_low_precision_leaves_integers_alone(load):
 def test_lower_precisions_prefer_buckets(load, precision, bucketed):
     """Each new shape costs time and memory there; in the file's own precision it does not."""
     graph = load(lambda x: x + 1, precision=precision)
-    assert graph.bucketed is bucketed
+    assert graph.shape_policy.bucketed is bucketed
 
 
 def test_bf16_outputs_are_bit_patterns(load):

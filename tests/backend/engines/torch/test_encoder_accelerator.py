@@ -75,7 +75,7 @@ def on_cpu(folder, inputs):
 def test_it_gives_what_the_cpu_gives(folder, load):
     """To rows of all lengths, and to one without any token."""
     graph = load(folder)
-    assert graph.packed
+    assert graph.shape_policy.packed
     found = graph.run(unequal(), {}, exclusive=False)[OUTPUT]
     np.testing.assert_allclose(found, on_cpu(folder, unequal()), atol=1e-5)
     assert not found[LENGTHS.index(0)].any()

@@ -47,8 +47,8 @@ def test_it_says_what_it_takes_and_gives(graph):
     (output,) = graph.signature.outputs
     assert (output.name, output.dims) == ("sentence_embedding", (-1, WIDTH))
     assert graph.signature.axis_limits == {"sequence": LENGTH}
-    assert graph.packed
-    assert not graph.static_shapes
+    assert graph.shape_policy.packed
+    assert not graph.shape_policy.prepared
 
 
 def test_results_go_where_they_are_wanted(graph):

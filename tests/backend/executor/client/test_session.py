@@ -43,7 +43,7 @@ def inputs_of(*shape):
 def test_a_session_knows_its_graph_and_its_device(session):
     """Signature, shapes' freedom and lanes are those of the loaded graph and its device."""
     assert session.signature.inputs[0].describe() == "FP32 [batch, length]"
-    assert session.static_shapes is False
+    assert session.shape_policy.prepared is False
     assert session.lanes == 2
 
 

@@ -12,7 +12,7 @@ from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.codec import MAX_NUMBER
 from ge_backend.executor.protocol.ranges import RULES, check_slots
 from ge_backend.executor.protocol.wire import decode
-from ge_backend.tensors import DataType
+from ge_backend.tensors import DataType, ShapePolicy
 
 
 def parts_of(annotation, found=None):
@@ -50,8 +50,9 @@ def test_every_shape_and_type_has_its_rule():
             if (
                 cls is not messages.TensorRef and not is_type
             ):  # `Segment.view` refuses the run alone
-                assert (field.name == "dtype") == bool(rule.choices), (cls, field.name)
-            if field.name in {"shape", "shapes", "dims", "initial_dims", "fixed_shapes"}:
+                chosen = field.name == "dtype" or (cls, field.name) == (ShapePolicy, "runs")
+                assert chosen == bool(rule.choices), (cls, field.name)
+            if field.name in {"shape", "shapes", "dims", "initial_dims", "fixed"}:
                 assert rule.shape, (cls, field.name)
 
 

@@ -71,7 +71,7 @@ def packed(**fields):
         packed(type="Prepare", id=1, graph=1, repeats=1, inputs=[7]),
         packed(type="TensorRef", name="x", dtype="FP32", shape=[], offset=0, nbytes=0),
         packed(
-            type="Loaded", id=1, graph=1, static_shapes=False,
+            type="Loaded", id=1, graph=1, shape_policy={"runs": "any"},
             signature={"inputs": [], "outputs": [], "axis_limits": [1]},
         ),
     ],

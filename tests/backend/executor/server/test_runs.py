@@ -25,13 +25,13 @@ from ge_backend.executor.server import runs as runs_module
 from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.queue import Grant
 from ge_backend.executor.server.runs import TEXT, HeldGraph, measure, run
-from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+from ge_backend.tensors import ANY_SHAPE, DATA_TYPES, Signature, TensorSpec
 
 
 class Graph:
     """Answers what it is told to, and remembers what it was asked."""
 
-    static_shapes = False
+    shape_policy = ANY_SHAPE
 
     def __init__(self, **answers):
         self.answers = answers

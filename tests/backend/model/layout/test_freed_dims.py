@@ -7,7 +7,7 @@ from builders.host_config import tensor
 from ge_backend.errors import ConfigError
 from ge_backend.model.layout.freed_dims import free_fixed_dims
 from ge_backend.model.layout.layout import build_layout
-from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+from ge_backend.tensors import DATA_TYPES, ShapePolicy, Signature, TensorSpec
 
 
 def config_of(inputs=(), outputs=(), *, rows=8, parameters=None):
@@ -84,7 +84,7 @@ def test_first_dimensions_that_differ_are_no_rows():
     config = config_of([("a", [4], False), ("b", [4], False)])
     assert shown(free_fixed_dims(config, signature, shapes)) == ["[8, 4]", "[2, 4]"]
     with pytest.raises(ConfigError, match="first dimension is not free"):
-        build_layout(config, signature, static_shapes=True, fixed_shapes=shapes)
+        build_layout(config, signature, ShapePolicy(runs="prepared", fixed=shapes))
 
 
 def test_what_is_free_already_stays_so():
@@ -102,7 +102,7 @@ def test_a_declaration_of_another_rank_frees_nothing(dims):
     config = config_of([("x", dims, False)])
     assert shown(free_fixed_dims(config, FIXED, SHAPES))[0] == "[batch, 128]"
     with pytest.raises(ConfigError, match="make them agree"):
-        build_layout(config, FIXED, static_shapes=True, fixed_shapes=SHAPES)
+        build_layout(config, FIXED, ShapePolicy(runs="prepared", fixed=SHAPES))
 
 
 def test_scalars_have_nothing_to_free():
@@ -114,7 +114,7 @@ def test_scalars_have_nothing_to_free():
 def test_the_layout_pads_what_was_freed():
     """Up to the file's sizes, and outputs are cut."""
     config = config_of([("x", [-1], False)], [("y", [-1], False), ("z", [2], False)])
-    layout = build_layout(config, FIXED, static_shapes=True, fixed_shapes=SHAPES)
+    layout = build_layout(config, FIXED, ShapePolicy(runs="prepared", fixed=SHAPES))
     assert layout.axes == ("x.1",)
     assert layout.limits["x.1"] == 128
     assert layout.outputs[0].axes == (0,)

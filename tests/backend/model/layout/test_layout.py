@@ -8,7 +8,7 @@ import pytest
 from builders.host_config import config_of, tensor
 from ge_backend.errors import ConfigError
 from ge_backend.model.layout.layout import build_layout
-from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+from ge_backend.tensors import ANY_SHAPE, DATA_TYPES, PREPARED, Signature, TensorSpec
 
 
 def ragged(name, dims=(-1,), dtype="TYPE_FP32", **more):
@@ -44,7 +44,7 @@ def by_name(items):
 
 def test_an_encoder_is_padded_along_its_length():
     """The ragged axis is padded in every tensor that has it, and the mask is made."""
-    layout = build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False)
+    layout = build_layout(config_of(inputs=[IDS]), ENCODER)
     assert layout.batched
     assert layout.axes == ("length",)
     assert layout.equal_axes == ()
@@ -63,24 +63,24 @@ def test_an_encoder_is_padded_along_its_length():
 def test_only_declared_outputs_are_wanted():
     """An output that the configuration leaves out is not given to clients."""
     config = config_of(inputs=[IDS], outputs=[tensor("embedding", [384])])
-    layout = build_layout(config, ENCODER, static_shapes=False)
+    layout = build_layout(config, ENCODER)
     assert [output.name for output in layout.outputs] == ["embedding"]
 
 
 def test_a_mask_that_clients_must_send_is_not_made():
     """A declared input that is not optional is the client's business."""
     mask = ragged("attention_mask", dtype="TYPE_INT64")
-    layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER, static_shapes=False)
+    layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER)
     assert by_name(layout.inputs)["attention_mask"].made == ""
     optional = {**mask, "optional": True}
-    layout = build_layout(config_of(inputs=[IDS, optional]), ENCODER, static_shapes=False)
+    layout = build_layout(config_of(inputs=[IDS, optional]), ENCODER)
     assert by_name(layout.inputs)["attention_mask"].made == "mask"
 
 
 def test_a_parameter_says_how_an_input_is_made():
     """`generate.<input>` goes before the well-known names."""
     config = config_of(inputs=[IDS], parameters={"generate.attention_mask": "zeros"})
-    layout = build_layout(config, ENCODER, static_shapes=False)
+    layout = build_layout(config, ENCODER)
     assert by_name(layout.inputs)["attention_mask"].made == "zeros"
 
 
@@ -99,9 +99,7 @@ BOTH = [ragged("ids", dtype="TYPE_INT64"), ragged("sound", (-1, 80))]
 def test_lengths_are_those_of_the_axis_that_is_named(axis, index):
     """Where several are padded."""
     parameters = {"generate.count": f"lengths:{axis}"}
-    layout = build_layout(
-        config_of(inputs=BOTH, parameters=parameters), SPEECH, static_shapes=False
-    )
+    layout = build_layout(config_of(inputs=BOTH, parameters=parameters), SPEECH)
     assert layout.axes == ("words", "frames")
     assert by_name(layout.inputs)["count"].made == "lengths"
     assert by_name(layout.inputs)["count"].counted == index
@@ -115,10 +113,10 @@ def test_lengths_of_one_of_several_axes_are_not_guessed():
     ):
         config = config_of(inputs=BOTH, parameters={"generate.count": text})
         with pytest.raises(ConfigError, match=rf"'generate\.count'.*{told}|{told}"):
-            build_layout(config, SPEECH, static_shapes=False)
+            build_layout(config, SPEECH)
     only = [BOTH[0], tensor("sound", [-1, 80])]
     config = config_of(inputs=only, parameters={"generate.count": "lengths"})
-    layout = build_layout(config, SPEECH, static_shapes=False)
+    layout = build_layout(config, SPEECH)
     assert (layout.axes, by_name(layout.inputs)["count"].counted) == (("words",), 0)
 
 
@@ -134,7 +132,7 @@ def test_without_ragged_inputs_free_axes_must_match():
         [spec("y", (-1, -1), ("batch", "n"))],
     )
     config = config_of(inputs=[tensor("a"), tensor("b"), tensor("token_type_ids", optional=True)])
-    layout = build_layout(config, signature, static_shapes=False)
+    layout = build_layout(config, signature)
     assert layout.axes == ()
     assert layout.equal_axes == ("n", "n", "m")
     axes = [item.axes for item in layout.inputs]
@@ -151,17 +149,17 @@ def test_zeros_are_not_made_for_a_graph_that_runs_without(parameters, made):
     signature = replace(ENCODER, inputs=(*ENCODER.inputs, types))
     declared = ragged(types.name, dtype="TYPE_INT64", optional=True)
     config = config_of(inputs=[IDS, declared], parameters=said)
-    found = by_name(build_layout(config, signature, static_shapes=False).inputs)
+    found = by_name(build_layout(config, signature).inputs)
     assert (found[types.name].made, found[types.name].axes) == (made, (0,))
     undeclared = config_of(inputs=[IDS], parameters=said)
-    found = by_name(build_layout(undeclared, signature, static_shapes=False).inputs)
+    found = by_name(build_layout(undeclared, signature).inputs)
     assert (types.name in found) == bool(made)
 
 
 def test_static_shapes_pad_every_free_axis():
     """An engine with static shapes needs buckets for all that is free, ragged or not."""
     signature = graph([spec("x", (-1, -1, -1), ("batch", "h", "w"))], [spec("y", (-1, 8))])
-    layout = build_layout(config_of(inputs=[tensor("x", [-1, -1])]), signature, static_shapes=True)
+    layout = build_layout(config_of(inputs=[tensor("x", [-1, -1])]), signature, PREPARED)
     assert layout.axes == ("h", "w")
     assert layout.inputs[0].axes == (0, 1)
 
@@ -169,17 +167,17 @@ def test_static_shapes_pad_every_free_axis():
 def test_the_least_sizes_are_the_graphs():
     """Of padded axes in their order: what is shorter is padded to them."""
     least = replace(ENCODER, axis_least={"length": 4})
-    layout = build_layout(config_of(inputs=[IDS]), least, static_shapes=False)
+    layout = build_layout(config_of(inputs=[IDS]), least)
     assert (layout.least, layout.smallest) == ({"length": 4}, (4,))
-    assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False).smallest == (1,)
+    assert build_layout(config_of(inputs=[IDS]), ENCODER).smallest == (1,)
 
 
 def test_the_most_rows_are_those_of_the_batch_dimension():
     """Where requests have a batch, and the file bounds it."""
     bounded = replace(ENCODER, axis_limits={"batch": 4, "sequence": 64})
     config = config_of(inputs=[IDS])
-    assert build_layout(config, bounded, static_shapes=False).most_rows == 4
-    assert build_layout(config, ENCODER, static_shapes=False).most_rows == 0
+    assert build_layout(config, bounded).most_rows == 4
+    assert build_layout(config, ENCODER).most_rows == 0
 
 
 def test_the_least_rows_are_those_of_the_batch_dimension():
@@ -187,8 +185,8 @@ def test_the_least_rows_are_those_of_the_batch_dimension():
     least = replace(ENCODER, axis_least={"batch": 4})
     renamed = config_of(inputs=[IDS], parameters={"axes.input_ids": "n,length"})
     for config in (config_of(inputs=[IDS]), renamed):
-        assert build_layout(config, least, static_shapes=False).least_rows == 4
-    assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=False).least_rows == 1
+        assert build_layout(config, least).least_rows == 4
+    assert build_layout(config_of(inputs=[IDS]), ENCODER).least_rows == 1
 
 
 OPEN = graph(
@@ -197,15 +195,15 @@ OPEN = graph(
 )
 
 
-@pytest.mark.parametrize("static_shapes", [False, True])
-def test_a_size_that_the_configuration_alone_fixes_is_the_only_one(static_shapes):
+@pytest.mark.parametrize("shape_policy", [ANY_SHAPE, PREPARED])
+def test_a_size_that_the_configuration_alone_fixes_is_the_only_one(shape_policy):
     """A graph that leaves its features open computes others from padded ones."""
     config = config_of(inputs=[ragged("x", (-1, 80))])
-    layout = build_layout(config, OPEN, static_shapes=static_shapes)
+    layout = build_layout(config, OPEN, shape_policy)
     assert (layout.axes, layout.sizes) == (("time", "features"), {"features": 80})
-    layout = build_layout(config_of(inputs=[tensor("x", (9, 80))]), OPEN, static_shapes=False)
+    layout = build_layout(config_of(inputs=[tensor("x", (9, 80))]), OPEN)
     assert (layout.equal_axes, layout.sizes) == (("time", "features"), {"time": 9, "features": 80})
-    assert build_layout(config_of(inputs=[IDS]), ENCODER, static_shapes=static_shapes).sizes == {}
+    assert build_layout(config_of(inputs=[IDS]), ENCODER, shape_policy).sizes == {}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +220,7 @@ def test_a_size_that_the_configuration_alone_fixes_is_the_only_one(static_shapes
 def test_a_size_counts_where_no_other_input_can_bring_another(first, second, sizes):
     """A padded axis has one size in all inputs of a request, so what each must have decides."""
     signature = graph([spec(name, (-1, -1), ("batch", "n"), optional=True) for name in "xz"])
-    layout = build_layout(config_of(inputs=[first, second]), signature, static_shapes=True)
+    layout = build_layout(config_of(inputs=[first, second]), signature, PREPARED)
     assert (layout.axes, layout.sizes) == (("n",), sizes)
 
 
@@ -236,7 +234,7 @@ def test_padded_axes_come_before_equal_ones():
         [spec("y", (-1, -1, -1), ("batch", "k", "length"))],
     )
     config = config_of(inputs=[tensor("fixed"), ragged("x", [-1, 3])])
-    layout = build_layout(config, signature, static_shapes=False)
+    layout = build_layout(config, signature)
     assert layout.axes == ("length",)
     assert layout.equal_axes == ("k",)
     assert [item.axes for item in layout.inputs] == [(1,), (0, -1)]
@@ -247,7 +245,7 @@ def test_padded_axes_come_before_equal_ones():
 def test_an_axis_name_of_a_padded_axis_is_padded_in_other_inputs_too():
     """One name is one size, so a mask that is not marked ragged is padded like the ids."""
     mask = tensor("attention_mask", dtype="TYPE_INT64")
-    layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER, static_shapes=False)
+    layout = build_layout(config_of(inputs=[IDS, mask]), ENCODER)
     assert by_name(layout.inputs)["attention_mask"].axes == (0,)
     assert layout.equal_axes == ()
 
@@ -256,7 +254,7 @@ def test_unnamed_free_dimensions_are_axes_of_their_own():
     """Two dimensions without names are never taken for the same."""
     signature = graph([spec("x", (-1, -1, -1))], [spec("y", (-1, 8))])
     config = config_of(inputs=[ragged("x", [-1, -1])])
-    layout = build_layout(config, signature, static_shapes=False)
+    layout = build_layout(config, signature)
     assert layout.axes == ("x.1", "x.2")
 
 
@@ -267,7 +265,7 @@ UNKNOWN = graph(
 
 def test_an_output_of_unknown_length_switches_padding_off(caplog):
     """Its padding could not be cut off, so requests of different lengths run apart."""
-    layout = build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=False)
+    layout = build_layout(config_of(inputs=[ragged("x")]), UNKNOWN)
     assert layout.axes == ()
     assert layout.equal_axes == ("length",)
     assert layout.outputs[0].axes == (-1,)
@@ -278,7 +276,7 @@ def test_an_output_of_unknown_length_switches_padding_off(caplog):
 def test_an_output_of_unknown_length_is_an_error_where_shapes_are_static():
     """There the engine could not run without padding; the message names the parameter."""
     with pytest.raises(ConfigError, match=r"'y'.*'axes\.y'"):
-        build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, static_shapes=True)
+        build_layout(config_of(inputs=[ragged("x")]), UNKNOWN, PREPARED)
 
 
 WITH_LENGTHS = graph(
@@ -290,11 +288,11 @@ WITH_LENGTHS = graph(
 )
 
 
-@pytest.mark.parametrize("static_shapes", [False, True])
-def test_an_output_that_tells_sizes_makes_another_one_cuttable(static_shapes):
+@pytest.mark.parametrize("shape_policy", [ANY_SHAPE, PREPARED])
+def test_an_output_that_tells_sizes_makes_another_one_cuttable(shape_policy):
     """`lengths.<axis>` settles what would switch padding off; nothing is predicted of that axis."""
     config = config_of(inputs=[ragged("x")], parameters={"lengths.frames": "n"})
-    layout = build_layout(config, WITH_LENGTHS, static_shapes=static_shapes)
+    layout = build_layout(config, WITH_LENGTHS, shape_policy)
     assert layout.axes == ("length",)
     outputs = by_name(layout.outputs)
     assert outputs["y"].lengths == ("n", "")
@@ -306,7 +304,7 @@ def test_an_output_that_tells_sizes_makes_another_one_cuttable(static_shapes):
 def test_a_graph_may_tell_sizes_itself():
     """What its signature says needs no parameter, and goes before an input's axis of that name."""
     told = replace(ENCODER, lengths={"length": "attention"})
-    layout = build_layout(config_of(inputs=[IDS]), told, static_shapes=False)
+    layout = build_layout(config_of(inputs=[IDS]), told)
     assert by_name(layout.outputs)["tokens"].lengths == ("attention", "")
     assert by_name(layout.outputs)["tokens"].axes == (-1, -1)
     assert by_name(layout.outputs)["embedding"].lengths == ()
@@ -315,19 +313,17 @@ def test_a_graph_may_tell_sizes_itself():
 def test_a_parameter_fills_an_output():
     """`pad.<output>` goes before what the graph says."""
     parameters = {"lengths.frames": "n", "pad.y": "-1"}
-    layout = build_layout(
-        config_of(inputs=[ragged("x")], parameters=parameters), WITH_LENGTHS, static_shapes=False
-    )
+    layout = build_layout(config_of(inputs=[ragged("x")], parameters=parameters), WITH_LENGTHS)
     assert by_name(layout.outputs)["y"].fill == -1.0
 
 
 def test_naming_an_outputs_axes_settles_what_it_follows():
     """`axes.<output>` ties its dimension to an input's, or says that it follows none."""
     follows = config_of(inputs=[ragged("x")], parameters={"axes.y": "batch,length"})
-    layout = build_layout(follows, UNKNOWN, static_shapes=True)
+    layout = build_layout(follows, UNKNOWN, PREPARED)
     assert layout.outputs[0].axes == (0,)
     free = config_of(inputs=[ragged("x")], parameters={"axes.y": "batch,frames"})
-    layout = build_layout(free, UNKNOWN, static_shapes=True)
+    layout = build_layout(free, UNKNOWN, PREPARED)
     assert layout.axes == ("length",)
     assert layout.outputs[0].axes == (-1,)
 
@@ -335,15 +331,13 @@ def test_naming_an_outputs_axes_settles_what_it_follows():
 def test_an_outputs_dims_in_the_configuration_settle_what_the_file_leaves_open():
     """A fixed size follows no input, so rows are padded; one that an input has follows that."""
     declared = [tensor("y", [3])]
-    layout = build_layout(
-        config_of(inputs=[ragged("x")], outputs=declared), UNKNOWN, static_shapes=True
-    )
+    layout = build_layout(config_of(inputs=[ragged("x")], outputs=declared), UNKNOWN, PREPARED)
     assert layout.axes == ("length",)
     assert (layout.outputs[0].dims, layout.outputs[0].axes) == ((3,), (-1,))
     follows = config_of(
         inputs=[ragged("x")], outputs=declared, parameters={"axes.y": "batch,length"}
     )
-    layout = build_layout(follows, UNKNOWN, static_shapes=True)
+    layout = build_layout(follows, UNKNOWN, PREPARED)
     assert (layout.outputs[0].dims, layout.outputs[0].axes) == ((-1,), (0,))
 
 
@@ -374,7 +368,7 @@ def stepped(states, x):
 
 def test_a_state_that_grows_switches_padding_off(caplog):
     """What it grew by in a batch with longer requests would be padding, which nobody cuts off."""
-    layout = build_layout(stepped([LAST, PAST], ragged("x")), STEPPED, static_shapes=False)
+    layout = build_layout(stepped([LAST, PAST], ragged("x")), STEPPED)
     assert (layout.axes, layout.equal_axes) == ((), ("length",))
     assert "state 'past' has dims with -1" in caplog.text
 
@@ -382,7 +376,7 @@ def test_a_state_that_grows_switches_padding_off(caplog):
 def test_a_state_that_grows_is_an_error_where_shapes_are_static():
     """There the engine could not run without padding."""
     with pytest.raises(ConfigError, match=r"state 'past' has dims with -1"):
-        build_layout(stepped([PAST], tensor("x")), STEPPED, static_shapes=True)
+        build_layout(stepped([PAST], tensor("x")), STEPPED, PREPARED)
 
 
 def test_only_a_state_that_grows_switches_padding_off(caplog):
@@ -392,8 +386,8 @@ def test_only_a_state_that_grows_switches_padding_off(caplog):
         [s for s in STEPPED.outputs if s.name != "present"],
     )
     config = config_of(inputs=[ragged("x")], sequence_batching={"direct": {}, "state": [LAST]})
-    assert build_layout(config, signature, static_shapes=False).axes == ("length",)
-    build_layout(stepped([LAST, PAST], tensor("x")), STEPPED, static_shapes=False)
+    assert build_layout(config, signature).axes == ("length",)
+    build_layout(stepped([LAST, PAST], tensor("x")), STEPPED)
     assert caplog.text == ""
 
 
@@ -401,14 +395,14 @@ def test_an_output_that_is_not_wanted_does_not_switch_padding_off():
     """Only outputs that clients get need their padding cut off."""
     signature = graph(UNKNOWN.inputs, [*UNKNOWN.outputs, spec("z", (-1, 8))])
     config = config_of(inputs=[ragged("x")], outputs=[tensor("z", [8])])
-    assert build_layout(config, signature, static_shapes=False).axes == ("length",)
+    assert build_layout(config, signature).axes == ("length",)
 
 
 def test_a_model_without_a_batch_dimension_keeps_all_its_dimensions():
     """`max_batch_size: 0`: the first dimension is a dimension like any other."""
     signature = graph([spec("x", (-1, 3), ("n", ""))], [spec("y", (-1,), ("n",))])
     config = config_of(inputs=[tensor("x", [-1, 3])], max_batch_size=0)
-    layout = build_layout(config, signature, static_shapes=False)
+    layout = build_layout(config, signature)
     assert not layout.batched
     assert layout.equal_axes == ("n",)
     assert layout.inputs[0].dims == (-1, 3)
@@ -418,10 +412,10 @@ def test_a_model_without_a_batch_dimension_keeps_all_its_dimensions():
 def test_an_optional_input_that_nobody_declares_is_left_to_the_graph():
     """It is not in the layout; one that is declared may be left out by clients."""
     signature = graph([spec("x", (-1, 3)), spec("extra", (-1, 3), optional=True)])
-    layout = build_layout(config_of(inputs=[tensor("x", [3])]), signature, static_shapes=False)
+    layout = build_layout(config_of(inputs=[tensor("x", [3])]), signature)
     assert [item.name for item in layout.inputs] == ["x"]
     declared = config_of(inputs=[tensor("x", [3]), tensor("extra", [3], optional=True)])
-    layout = build_layout(declared, signature, static_shapes=False)
+    layout = build_layout(declared, signature)
     assert by_name(layout.inputs)["extra"].optional
 
 
@@ -444,14 +438,14 @@ def test_padding_is_held_as_the_type_stores_it(dtype, text, stored):
     signature = graph([spec("x", (-1, -1), dtype=dtype)], [spec("y", (-1, 8))])
     given = tensor("x", dtype=DATA_TYPES[dtype].config_name)
     config = config_of(inputs=[given], parameters={"pad.x": text} if text else {})
-    assert build_layout(config, signature, static_shapes=False).inputs[0].fill == stored
+    assert build_layout(config, signature).inputs[0].fill == stored
 
 
 def test_padding_may_be_nan_where_the_type_has_it():
     """NaN is a value of a float input like any other."""
     signature = graph([spec("x", (-1, -1))])
     config = config_of(inputs=[tensor("x")], parameters={"pad.x": "nan"})
-    assert math.isnan(build_layout(config, signature, static_shapes=False).inputs[0].fill)
+    assert math.isnan(build_layout(config, signature).inputs[0].fill)
 
 
 @pytest.mark.parametrize(
@@ -473,7 +467,7 @@ def test_padding_that_the_type_cannot_hold_is_refused_at_load(dtype, text):
     given = tensor("x", dtype=DATA_TYPES[dtype].config_name)
     config = config_of(inputs=[given], parameters={"pad.x": text})
     with pytest.raises(ConfigError, match=f"'pad.x'.*{dtype} cannot hold"):
-        build_layout(config, signature, static_shapes=False)
+        build_layout(config, signature)
 
 
 COUNTS = {
@@ -505,7 +499,7 @@ def test_concatenated_inputs_are_written_for_the_whole_batch():
         batch_input=[COUNTS],
         batch_output=[SCATTER],
     )
-    layout = build_layout(config, signature, static_shapes=False)
+    layout = build_layout(config, signature)
     assert layout.concatenated
     assert layout.axes == ()
     assert layout.equal_axes == ("var_0",)
@@ -522,7 +516,7 @@ def test_a_scattered_output_alone_makes_a_model_concatenate():
     """`batch_output` without `batch_input` describes a flat identity."""
     signature = graph([spec("x", (-1,))], [spec("y", (-1,))])
     config = config_of(inputs=[ragged("x")], outputs=[tensor("y")], batch_output=[SCATTER])
-    assert build_layout(config, signature, static_shapes=False).concatenated
+    assert build_layout(config, signature).concatenated
 
 
 def test_concatenation_is_refused_where_shapes_are_static():
@@ -530,7 +524,7 @@ def test_concatenation_is_refused_where_shapes_are_static():
     signature = graph([spec("x", (-1,)), spec("n", (-1,))])
     config = config_of(inputs=[ragged("x")], batch_input=[COUNTS])
     with pytest.raises(ConfigError, match="static shapes; set the parameter 'ragged' to pad"):
-        build_layout(config, signature, static_shapes=True)
+        build_layout(config, signature, PREPARED)
 
 
 SCALED = graph(
@@ -551,7 +545,7 @@ def scaled(*inputs, outputs=(), rows=4, **made):
         max_batch_size=rows,
         parameters={f"generate.{name}": number for name, number in made.items()},
     )
-    return build_layout(config, SCALED, static_shapes=False)
+    return build_layout(config, SCALED)
 
 
 def test_an_input_without_rows_is_one_for_all_of_a_run():

@@ -65,7 +65,7 @@ def test_clients_see_neither_states_nor_controls_of_the_host():
 
 def test_a_layout_knows_its_states():
     """They are staged by nobody and given by the executor."""
-    layout = build_layout(config(), GRAPH, static_shapes=False)
+    layout = build_layout(config(), GRAPH)
     assert [item.name for item in layout.inputs] == ["x", "START"]
     assert [item.name for item in layout.outputs] == ["y"]
     assert [state.input for state in layout.states] == ["h"]
@@ -108,7 +108,7 @@ def test_a_state_that_is_declared_as_an_input_is_refused():
     """It is not said to be missing in the graph, which has it."""
     for graph in (GRAPH, replace(GRAPH, inputs=())):
         with pytest.raises(ConfigError, match=r"'h' is a state of sequence_batching.*remove it"):
-            build_layout(config(inputs=("x", "h")), graph, static_shapes=False)
+            build_layout(config(inputs=("x", "h")), graph)
 
 
 def test_a_state_of_another_type_than_the_graphs_is_refused():
@@ -127,7 +127,7 @@ def test_learning_to_serve_is_refused_with_states():
 def test_a_graph_without_a_signature_gets_what_is_declared():
     """TorchScript says neither names nor types: all controls are given to it, and all states."""
     silent = Signature(inputs=(), outputs=(), axis_limits={})
-    layout = build_layout(config(), silent, static_shapes=False)
+    layout = build_layout(config(), silent)
     assert [item.name for item in layout.inputs] == ["x", "START", "END"]
     assert [item.name for item in layout.outputs] == ["y"]
     assert [state.input for state in layout.states] == ["h"]
@@ -162,9 +162,7 @@ def stacked(given, following):
 )
 def test_where_a_state_has_the_batch_is_what_both_ends_leave_open(given, following, axis):
     """Of several places the one with the batch's name is it, else the first."""
-    layout = build_layout(
-        config(states=(("h", "n", [2, 2]),)), stacked(given, following), static_shapes=False
-    )
+    layout = build_layout(config(states=(("h", "n", [2, 2]),)), stacked(given, following))
     (state,) = layout.states
     assert state.axis == axis
     assert state.of_rows(4, state.dims) == (2,) * axis + (4,) + (2,) * (2 - axis)

@@ -100,7 +100,7 @@ def open_any_pipeline(tmp_path):
             on_restart=lambda: None,
         )
         fleets.append(Fleet({"null": session}, SHORT))
-        layout = build_layout(CONFIG, session.signature, static_shapes=session.static_shapes)
+        layout = build_layout(CONFIG, session.signature, session.shape_policy)
         return Pipeline(
             layout=layout,
             fleet=fleets[-1],
@@ -815,7 +815,7 @@ def open_concatenating(tmp_path):
         )
         pipelines.append(
             Pipeline(
-                layout=build_layout(config, session.signature, static_shapes=False),
+                layout=build_layout(config, session.signature),
                 fleet=Fleet({"null": session}, SHORT),
                 costs=costs,
                 policy=Policy(axes=()),

@@ -8,7 +8,7 @@ from ge_backend.errors import GraphFailed
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.warmup.equal_axis_size import with_equal_axis_size
 from ge_backend.serving.warmup.warmup import first_cost, warm_up
-from ge_backend.tensors import DATA_TYPES
+from ge_backend.tensors import ANY_SHAPE, DATA_TYPES
 
 
 def layout_of(channels=1, **more):
@@ -29,7 +29,7 @@ def layout_of(channels=1, **more):
 class Convolution:
     """A session whose graph takes what is at least so large; it notes the sizes of its runs."""
 
-    static_shapes = bucketed = False
+    shape_policy = ANY_SHAPE
 
     def __init__(self, least):
         self.least, self.sizes, self.most_rows = least, [], 0

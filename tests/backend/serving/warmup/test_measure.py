@@ -29,6 +29,7 @@ from ge_backend.serving.warmup.store import Store
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
 from ge_backend.shapes.buckets.costs import DynamicCosts, ShapeCache, StaticCosts, element_costs
 from ge_backend.shapes.buckets.grid import listed_grid
+from ge_backend.tensors import ANY_SHAPE, BUCKETED, PREPARED
 
 MODEL = {
     "inputs": [{"name": "x", "dtype": "FP32", "dims": ["batch", "length"]}],
@@ -65,8 +66,7 @@ class Start:
         self.asked = {}
         self._prepare = self.session.prepare
         self.session.prepare = self.note
-        static = self.session.static_shapes
-        self.layout = build_layout(CONFIG, self.session.signature, static_shapes=static)
+        self.layout = build_layout(CONFIG, self.session.signature, self.session.shape_policy)
 
     def note(self, inputs, repeats, **how):
         self.asked[inputs[0].shape] = repeats
@@ -302,7 +302,7 @@ def test_a_bucket_that_fails_gets_an_estimate_and_is_tried_again(start):
 
 def test_no_row_is_padded_to_a_bucket_that_fails(start, monkeypatch):
     """An estimate may be below what smaller ones cost, as of sizes that a table of positions lacks."""
-    monkeypatch.setattr(Session, "bucketed", True)
+    monkeypatch.setattr(Session, "shape_policy", BUCKETED)
     broken = [{"on": "prepare", "do": "fail", "nth": 1}]  # the largest
     assert start(faults=broken).costs().keys() == {(1, 8), (4, 8)}
     again = start(faults=broken)
@@ -338,17 +338,16 @@ def test_without_a_folder_every_start_measures(start):
 NO_LEAST = Layout(batched=True, axes=("length",), limits={}, inputs=(), outputs=())
 
 
-def served(config=CONFIG, layout=NO_LEAST, **traits):
+def served(config=CONFIG, layout=NO_LEAST, shape_policy=ANY_SHAPE):
     """A model whose session says this of its graph."""
-    said = {"static_shapes": False, "bucketed": False, "packed": False} | traits
-    session = SimpleNamespace(**said)
+    session = SimpleNamespace(shape_policy=shape_policy)
     return ShapedModel(config=config, session=session, layout=layout, grid=SMALL, store=Store(None))
 
 
 def test_what_the_planner_asks_fits_the_engine():
     """Static ones are looked up; dynamic ones interpolated, up to the host's batch size."""
     table = element_costs(list(SMALL.entries))
-    static, dynamic = (cost_model(served(static_shapes=static), table) for static in (True, False))
+    static, dynamic = (cost_model(served(shape_policy=one), table) for one in (PREPARED, ANY_SHAPE))
     assert isinstance(static, CorrectedCosts)
     assert isinstance(static.model, StaticCosts)
     assert isinstance(dynamic, CorrectedCosts)
@@ -359,28 +358,30 @@ def test_what_the_planner_asks_fits_the_engine():
 def test_an_engine_that_prefers_buckets_gets_them_and_runs_all_else():
     """What a bucket covers is padded to it; the rest runs in its own shape."""
     table = element_costs(list(SMALL.entries))
-    costs = cost_model(served(bucketed=True), table)
+    costs = cost_model(served(shape_policy=BUCKETED), table)
     assert costs.bucket(1, (5,)) == (1, 8)
     assert costs.bucket(1, (99,)) == (1, 99)
 
 
-@pytest.mark.parametrize("bucketed", [False, True])
-def test_nothing_runs_below_the_least_size(bucketed):
+@pytest.mark.parametrize("shape_policy", [ANY_SHAPE, BUCKETED])
+def test_nothing_runs_below_the_least_size(shape_policy):
     """The graph takes no less, so what is shorter is padded, if only to that."""
     layout = replace(NO_LEAST, least={"length": 6, "other": 9})
-    model = served(layout=layout, bucketed=bucketed)
+    model = served(layout=layout, shape_policy=shape_policy)
     costs = cost_model(model, element_costs([(1, 8), (4, 8)]))
-    assert costs.bucket(1, (5,)) == ((1, 8) if bucketed else (1, 6))
+    assert costs.bucket(1, (5,)) == ((1, 8) if shape_policy.bucketed else (1, 6))
     assert costs.bucket(9, (5,)) == (9, 6)
     assert costs.bucket(1, (99,)) == (1, 99)
 
 
-@pytest.mark.parametrize("bucketed", [False, True])
-def test_nothing_runs_with_fewer_rows_than_the_graph_takes(bucketed):
+@pytest.mark.parametrize("shape_policy", [ANY_SHAPE, BUCKETED])
+def test_nothing_runs_with_fewer_rows_than_the_graph_takes(shape_policy):
     """One row costs as much as the fewest, so rows are run together up to these."""
     layout = replace(NO_LEAST, least_rows=4)
-    costs = cost_model(served(layout=layout, bucketed=bucketed), element_costs([(4, 8), (8, 8)]))
-    assert costs.bucket(1, (5,)) == ((4, 8) if bucketed else (4, 5))
+    costs = cost_model(
+        served(layout=layout, shape_policy=shape_policy), element_costs([(4, 8), (8, 8)])
+    )
+    assert costs.bucket(1, (5,)) == ((4, 8) if shape_policy.bucketed else (4, 5))
     assert costs.bucket(1, (99,)) == (4, 99)
     assert costs.cost(1, (8,)) == costs.cost(4, (8,))
 
@@ -388,7 +389,7 @@ def test_nothing_runs_with_fewer_rows_than_the_graph_takes(bucketed):
 def test_costs_that_were_not_measured_are_not_corrected():
     """Element counts say nothing about time: they stay as they are."""
     table = element_costs(list(SMALL.entries))
-    off = served(replace(CONFIG, warmup=False), static_shapes=True)
+    off = served(replace(CONFIG, warmup=False), shape_policy=PREPARED)
     assert isinstance(cost_model(off, table), StaticCosts)
 
 

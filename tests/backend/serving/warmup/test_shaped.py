@@ -6,7 +6,7 @@ import pytest
 
 from builders.host_config import config_of, tensor
 from ge_backend.serving.warmup.shaped import ShapedModel
-from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
+from ge_backend.tensors import ANY_SHAPE, DATA_TYPES, Signature, TensorSpec
 
 
 @pytest.mark.parametrize(("largest", "rows"), [({}, 8), ({"batch": 4}, 4), ({"batch": 16}, 8)])
@@ -17,9 +17,7 @@ def test_runs_have_no_more_rows_than_the_file_takes(largest, rows):
         for name in "xy"
     )
     session = SimpleNamespace(
-        static_shapes=False,
-        fixed_shapes=(),
-        bucketed=False,
+        shape_policy=ANY_SHAPE,
         signature=Signature(inputs=(x,), outputs=(y,), axis_limits=largest),
     )
     config = config_of(inputs=[tensor("x", [3])], max_batch_size=8, parameters={"warmup": "off"})

@@ -10,7 +10,7 @@ from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS, describe_bucket, warm_up
 from ge_backend.shapes.buckets.costs import DynamicCosts
-from ge_backend.tensors import DATA_TYPES
+from ge_backend.tensors import ANY_SHAPE, BUCKETED, DATA_TYPES, PREPARED, ShapePolicy
 
 
 def item(name, dims=(-1,), axes=(0,), made="", fill=0.0, dtype="INT64"):
@@ -47,8 +47,7 @@ ENCODER = layout_of(
 class FakeSession:
     """Costs a nanosecond per row; fails on the given rows."""
 
-    static_shapes: bool = False
-    bucketed: bool = False
+    shape_policy: ShapePolicy = ANY_SHAPE
     fails_on: int = 0
     takes_s: float = 0.0
     most_rows: int = 0
@@ -81,7 +80,7 @@ def cost(rows):
 
 def test_all_shapes_are_compiled_together_where_they_are_static():
     """An engine that compiles hears of every bucket before the first one is prepared."""
-    session = FakeSession(static_shapes=True)
+    session = FakeSession(shape_policy=PREPARED)
     warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE)
     ((larger, smaller),) = session.compiled
     assert {shape[0] for shape in larger.values()} == {4}
@@ -160,7 +159,7 @@ def test_a_bucket_that_fails_is_left_out_where_shapes_are_dynamic(caplog):
 
 def test_a_bucket_that_fails_is_an_error_where_shapes_are_static():
     """The planner would send batches to it."""
-    session = FakeSession(static_shapes=True, fails_on=4)
+    session = FakeSession(shape_policy=PREPARED, fails_on=4)
     with pytest.raises(ModelError, match="bucket rows=4 length=8 failed: too wide"):
         warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE)
 
@@ -175,7 +174,7 @@ def test_each_bucket_has_its_line(caplog):
 
 def test_known_buckets_are_prepared_and_not_measured():
     """An earlier start measured them; the engine still has to compile them."""
-    session = FakeSession(static_shapes=True)
+    session = FakeSession(shape_policy=PREPARED)
     assert warm_up(session, ENCODER, [(1, 8), (4, 8)], ONCE, known={(4, 8)}) == {(1, 8): cost(1)}
     assert session.repeats == [0, 1]
 
@@ -196,7 +195,7 @@ def test_buckets_are_described_by_their_axes():
 
 def test_an_engine_that_prefers_buckets_is_told_all_of_them_first():
     """So that it can decide which of them to compile for; none is given up over a failure."""
-    session = FakeSession(bucketed=True, fails_on=8)
+    session = FakeSession(shape_policy=BUCKETED, fails_on=8)
     costs = warm_up(session, ENCODER, [(1, 8), (8, 8), (2, 8)], ONCE, known=[(2, 8)])
     assert len(session.compiled) == 1
     assert len(session.compiled[0]) == 3

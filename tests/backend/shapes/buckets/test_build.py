@@ -11,7 +11,7 @@ from ge_backend.errors import ConfigError
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.shapes.buckets.build import DEFAULT_MEASURED_ELEMENTS, build_grid
-from ge_backend.tensors import DATA_TYPES
+from ge_backend.tensors import ANY_SHAPE, DATA_TYPES, PREPARED
 
 
 @pytest.fixture
@@ -59,7 +59,8 @@ def grid(tmp_path):
             least=least or {},
             least_rows=least_rows,
         )
-        return build_grid(config, layout, static_shapes=static, traffic=traffic or {})
+        shape_policy = PREPARED if static else ANY_SHAPE
+        return build_grid(config, layout, shape_policy, traffic=traffic or {})
 
     return build
 
@@ -256,7 +257,7 @@ def compiled(tmp_path):
         layout = Layout(
             batched=rows > 0, axes=("length",), limits={}, inputs=tuple(inputs), outputs=()
         )
-        return build_grid(config, layout, static_shapes=True, traffic={}, fixed_shapes=shapes)
+        return build_grid(config, layout, replace(PREPARED, fixed=shapes), traffic={})
 
     return build
 

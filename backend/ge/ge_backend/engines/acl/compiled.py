@@ -12,7 +12,7 @@ from ge_backend.device.arrays import into_place
 from ge_backend.device.base import Graph
 from ge_backend.device.resident.buffers import Bound, BufferMemory, bound_graph, memory_of
 from ge_backend.errors import GraphFailed, ModelError
-from ge_backend.tensors import Array, DataType, Shape, Signature, TensorSpec, agree
+from ge_backend.tensors import PREPARED, Array, DataType, Shape, Signature, TensorSpec, agree
 
 __all__ = ["CompiledGraph"]
 
@@ -63,7 +63,7 @@ class CompiledGraph(Graph):
         compiled: compiles it for these sets of input shapes and loads the `.om` file.
     """
 
-    static_shapes = True
+    shape_policy = PREPARED
 
     def __init__(
         self,

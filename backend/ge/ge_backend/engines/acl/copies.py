@@ -45,8 +45,7 @@ class Copies(Graph):
     def __init__(self, copies: Sequence[Graph]) -> None:
         first = copies[0]
         self.signature = first.signature
-        self.static_shapes, self.fixed_shapes = first.static_shapes, first.fixed_shapes
-        self.bucketed, self.packed = first.bucketed, first.packed
+        self.shape_policy = first.shape_policy
         self._copies = copies
         # The one that ran last runs next: its memory is more likely to be near.
         self._idle: queue.LifoQueue[Graph] = queue.LifoQueue()

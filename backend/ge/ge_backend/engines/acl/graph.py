@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ge_backend.device.arrays import ShapesKey, shapes_key
 from ge_backend.device.base import Graph
@@ -22,7 +22,7 @@ from ge_backend.engines.acl.signature import signature_of
 from ge_backend.engines.acl.transfer import Transfer, check_outputs, checked_shapes
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.model.files.om_files import read_axes
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import PREPARED, Array, Shape
 
 __all__ = ["OmGraph"]
 
@@ -51,7 +51,7 @@ class OmGraph(Graph):
         OutOfMemory: there is no room for inputs and outputs.
     """
 
-    static_shapes = True
+    shape_policy = PREPARED
 
     def __init__(
         self, source: OmSource, models: Sequence[LoadedModel], taken: contextlib.ExitStack
@@ -76,7 +76,8 @@ class OmGraph(Graph):
         self.signature = signature_of(
             self._inputs, self._outputs, runs, read_axes(source.path), labels
         )
-        self.fixed_shapes = tuple(run.inputs for run in runs)
+        fixed = tuple(run.inputs for run in runs)
+        self.shape_policy = replace(PREPARED, fixed=fixed)
 
     def prepare(self, inputs: Mapping[str, Array]) -> None:
         """See that the file has these shapes."""
@@ -128,7 +129,7 @@ class OmGraph(Graph):
         if choice is None:
             raise GraphFailed(
                 f"{self._path} was not compiled for {_shown(shapes)}; it runs "
-                f"{' or '.join(map(_shown, self.fixed_shapes))}"
+                f"{' or '.join(map(_shown, self.shape_policy.fixed))}"
             )
         return choice
 

@@ -36,8 +36,11 @@ from ge_backend.device.base import NO_POOL, Graph, GraphSource, MemoryInfo, Work
 from ge_backend.errors import GraphFailed, ModelError
 from ge_backend.model.files.signature_file import read_signature
 from ge_backend.tensors import (
+    ANY_SHAPE,
+    PREPARED,
     Array,
     Shape,
+    ShapePolicy,
     Signature,
     TensorSpec,
     bf16_to_float32,
@@ -100,11 +103,13 @@ class NullGraph(Graph):
 
     def __init__(self, document: Mapping[str, Any], path: str) -> None:
         self.signature = read_signature(document, path)
-        self.static_shapes = bool(document.get("static_shapes", False))
-        self.fixed_shapes = tuple(
+        fixed = tuple(
             {name: tuple(shape) for name, shape in shapes.items()}
             for shapes in document.get("fixed_shapes", ())
         )
+        self._only_prepared = bool(document.get("static_shapes", False))
+        runs = PREPARED.runs if self._only_prepared else ANY_SHAPE.runs
+        self.shape_policy = ShapePolicy(runs=runs, fixed=fixed)
         self._path = path
         self._names = dict.fromkeys(spec.name for spec in self.signature.inputs).keys()
         self._prepared: set[ShapesKey] = set()
@@ -148,7 +153,7 @@ class NullGraph(Graph):
         sizes: dict[str, int] = {}
         for spec in self.signature.inputs:
             _check_input(spec, inputs[spec.name], sizes)
-        if self.static_shapes and (key := shapes_key(shapes_of(inputs))) not in self._prepared:
+        if self._only_prepared and (key := shapes_key(shapes_of(inputs))) not in self._prepared:
             shapes = ", ".join(f"{name} {shape}" for name, shape in key)
             raise GraphFailed(f"{self._path}: {shapes} was not prepared, and shapes are static")
 

@@ -43,7 +43,7 @@ from ge_backend.engines.ov.model import (
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
 from ge_backend.model.files.model_file import model_bytes
-from ge_backend.tensors import Array, Shape, TensorSpec, agree
+from ge_backend.tensors import BUCKETED, Array, Shape, TensorSpec, agree
 
 __all__ = ["OpenVinoGraph"]
 
@@ -73,7 +73,7 @@ class OpenVinoGraph(Graph):
     INT64 and UINT32 are computed as INT32; inputs that do not fit are refused.
     """
 
-    bucketed = True
+    shape_policy = BUCKETED
 
     def __init__(self, source: GraphSource, cores: Cores) -> None:
         if source.precision not in PRECISIONS:

@@ -23,7 +23,7 @@ from ge_backend.engines.torch.packing import Packing
 from ge_backend.engines.torch.program import Program, load_program
 from ge_backend.engines.torch.streams import WARM_UPS, Streams
 from ge_backend.errors import ConfigError
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import ANY_SHAPE, PREPARED, Array, Shape
 
 __all__ = ["MODE", "AcceleratorGraph", "CaptureCounts"]
 
@@ -96,7 +96,7 @@ class AcceleratorGraph(Graph):
         if self._mode == "torchair":
             self._vendor.compile(self._program.module)
         self.signature = self._program.signature
-        self.static_shapes = self._mode != "eager"
+        self.shape_policy = ANY_SHAPE if self._mode == "eager" else PREPARED
         self.counts = CaptureCounts()
         self._capturing = self._mode == "graphs"
         self._captured: dict[Key, CapturedShape] = {}

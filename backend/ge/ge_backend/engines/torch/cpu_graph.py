@@ -17,7 +17,7 @@ from ge_backend.engines.torch.device_errors import ENGINE_ERRORS
 from ge_backend.engines.torch.program import load_program
 from ge_backend.engines.torch.scratch import peak_bytes
 from ge_backend.engines.torch.slow_half import warn_of_slow_half
-from ge_backend.tensors import Array, Shape
+from ge_backend.tensors import ANY_SHAPE, BUCKETED, Array, Shape
 
 __all__ = ["TorchGraph"]
 
@@ -47,7 +47,7 @@ class TorchGraph(Graph):
         self.signature = self._program.signature
         self._codec = TorchCodec(self._program, source.path, source.precision)
         warn_of_slow_half(source.path, self._codec.low)
-        self.bucketed = source.precision != "origin"
+        self.shape_policy = ANY_SHAPE if source.precision == "origin" else BUCKETED
         self._narrow_threads = source.threads or cores.share
         self._threads = ThreadChoice(
             cores, source.threads, self._narrow_threads, lambda: cores.count

@@ -19,7 +19,7 @@ from ge_backend.engines.torch.encoder_layers import TorchLayers
 from ge_backend.engines.torch.scratch import peak_bytes
 from ge_backend.errors import Unsupported
 from ge_backend.model.files.encoder_folder import EncoderFolder, read_encoder_folder
-from ge_backend.tensors import DATA_TYPES, Array, Shape, Signature, TensorSpec
+from ge_backend.tensors import DATA_TYPES, PACKED, Array, Shape, Signature, TensorSpec
 
 __all__ = ["EncoderGraph"]
 
@@ -52,7 +52,7 @@ class EncoderGraph(Graph):
         ModelError, Unsupported: as `PackedEncoder`.
     """
 
-    packed = True
+    shape_policy = PACKED
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from ge_backend.executor.protocol.arena import Arena
 from ge_backend.executor.protocol.messages import NORMAL
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.tensors import Array, Shape, Signature
+from ge_backend.tensors import Array, Shape, ShapePolicy, Signature
 
 __all__ = ["Session"]
 
@@ -104,19 +104,9 @@ class Session:
         return self._graph().signature
 
     @property
-    def static_shapes(self) -> bool:
-        """Whether the graph runs only in prepared shapes."""
-        return self._graph().static_shapes
-
-    @property
-    def bucketed(self) -> bool:
-        """Whether rows are padded to buckets although any shape runs; see `Graph`."""
-        return self._graph().bucketed
-
-    @property
-    def packed(self) -> bool:
-        """Whether a run costs its elements alone, however unequal its rows are; see `Graph`."""
-        return self._graph().packed
+    def shape_policy(self) -> ShapePolicy:
+        """Which shapes the graph runs."""
+        return self._graph().shape_policy
 
     @property
     def engine(self) -> str:
@@ -127,11 +117,6 @@ class Session:
     def precision(self) -> str:
         """What the graph is computed in here, which may be another one than `source` asks for."""
         return self._graph().precision or self.source.precision
-
-    @property
-    def fixed_shapes(self) -> tuple[Mapping[str, Shape], ...]:
-        """The only sets of input shapes that run; empty where the file leaves them open."""
-        return self._graph().fixed_shapes
 
     def keep_states(
         self,
@@ -262,7 +247,7 @@ class Session:
         shapes = {given.name: given.shape for given in inputs}
         asked = messages.Prepare(id=0, graph=0, inputs=inputs, repeats=repeats, alone=alone)
         prepared = self._ask(f"preparing {shapes}", asked, messages.Prepared)
-        if self.static_shapes or self.bucketed:
+        if self.shape_policy.padded:
             self._prepared.append(replace(asked, repeats=0, alone=True))
         return prepared
 

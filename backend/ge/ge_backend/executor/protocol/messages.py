@@ -4,7 +4,7 @@
     Hello(version)                         Welcome(version, device, lanes) + 1 descriptor
     Attach(arena, nbytes) + 1 descriptor   Ok
     Detach(arena)                          Ok
-    Load(source, served_as)                Loaded(graph, signature, static_shapes, …)
+    Load(source, served_as)                Loaded(graph, signature, shape_policy, …)
     Compile(graph, shapes)                 Ok
     KeepStates(graph, states, count, …)    Ok
     RetainTensors(graph, owner, …)         TensorMemory(name, alignment)
@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from ge_backend.device.base import GraphSource
 from ge_backend.device.workspace.pool import PoolFigures
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.tensors import Shape, Signature
+from ge_backend.tensors import Shape, ShapePolicy, Signature
 
 __all__ = [
     "NORMAL",
@@ -84,7 +84,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 23
+VERSION = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,12 +147,9 @@ class Loaded:
     id: int
     graph: int
     signature: Signature
-    static_shapes: bool
-    bucketed: bool
-    packed: bool
+    shape_policy: ShapePolicy
     engine: str
     precision: str
-    fixed_shapes: tuple[dict[str, Shape], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from ge_backend.executor.protocol import messages
 from ge_backend.executor.protocol.codec import MAX_ELEMENTS, Rule
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.model.config.settings import MAX_THREADS
-from ge_backend.tensors import DATA_TYPES, TensorSpec
+from ge_backend.tensors import DATA_TYPES, SHAPE_POLICIES, ShapePolicy, TensorSpec
 
 __all__ = ["RULES", "USUAL", "check_slots"]
 
@@ -36,7 +36,6 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.Done, "states"): _SHAPE,
         (messages.Failed, "message"): Rule(words=True),
         (messages.KeepStates, "count"): _ROWS,
-        (messages.Loaded, "fixed_shapes"): _SHAPE,
         (messages.Report, "defects"): Rule(words=True),
         (messages.Run, "starting"): _ROWS,
         (messages.Run, "priority"): Rule(least=1, most=3),
@@ -51,6 +50,8 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.RetainOutput, "shape"): _SHAPE,
         (messages.PrepareInput, "dtype"): _DTYPE,
         (messages.PrepareInput, "shape"): _SHAPE,
+        (ShapePolicy, "fixed"): _SHAPE,
+        (ShapePolicy, "runs"): Rule(choices=SHAPE_POLICIES),
         (State, "dims"): _DIMS,
         (State, "initial_dims"): _SHAPE,
         (TensorSpec, "dims"): _DIMS,

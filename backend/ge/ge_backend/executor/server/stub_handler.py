@@ -471,12 +471,9 @@ class StubHandler:
             id=message.id,
             graph=entry.id,
             signature=graph.signature,
-            static_shapes=graph.static_shapes,
-            bucketed=graph.bucketed,
-            packed=graph.packed,
+            shape_policy=graph.shape_policy,
             engine=graph.engine,
             precision=graph.precision,
-            fixed_shapes=tuple(map(dict, graph.fixed_shapes)),
         )
 
     def _compile(self, message: messages.Compile) -> messages.Message:

@@ -25,7 +25,15 @@ from ge_backend.model.layout.validate import (
     is_common,
     tensor_named,
 )
-from ge_backend.tensors import DataType, Shape, Signature, TensorSpec, float32_to_bf16
+from ge_backend.tensors import (
+    ANY_SHAPE,
+    DataType,
+    Shape,
+    ShapePolicy,
+    Signature,
+    TensorSpec,
+    float32_to_bf16,
+)
 
 __all__ = [
     "EQUAL_AXIS_SIZE",
@@ -198,9 +206,8 @@ class Layout:
 def build_layout(
     config: ModelConfig,
     signature: Signature,
+    shape_policy: ShapePolicy = ANY_SHAPE,
     *,
-    static_shapes: bool,
-    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
     unpadded: Collection[str] = (),
     proven: bool = False,
 ) -> Layout:
@@ -210,7 +217,7 @@ def build_layout(
     engine needs static shapes. Nothing is padded if an output has a free dimension that is not
     known to follow an input's, or a state one at all: padding could not be cut off again there.
 
-    `static_shapes` and `fixed_shapes` are as in `Graph`; what never differs among the latter is
+    `shape_policy` is the graph's; what never differs among the shapes that it has fixed is
     padded if the configuration says so (`freed_dims.py`). `unpadded` are axes that must not be.
     Names of axes are `proven` where runs have shown that lengths of one name go together: then a
     request has one size for each, since some engines broadcast what others refuse.
@@ -218,12 +225,12 @@ def build_layout(
     Raises:
         ConfigError: configuration and graph contradict each other; both sides are named.
     """
-    if config.concatenate and static_shapes:
+    if config.concatenate and shape_policy.prepared:
         raise ConfigError(
             "concatenated inputs have another size in every batch, and this engine needs static "
             "shapes; set the parameter 'ragged' to pad and remove batch_input and batch_output"
         )
-    signature = free_fixed_dims(config, signature, fixed_shapes)
+    signature = free_fixed_dims(config, signature, shape_policy.fixed)
     least_rows, most_rows = _rows_of_runs(config, signature)  # by the graph's own names
     config = with_controls(config, signature)
     states = placed_states(config, signature)
@@ -232,9 +239,9 @@ def build_layout(
     wanted = [spec for spec in signature.outputs if tensor_named(config.outputs, spec.name)]
     free = _free_axes(inputs)
     outputs = tuple(_output(spec, config, signature, free) for spec in wanted or signature.outputs)
-    marked = _padded_axes(config, inputs, static_shapes=static_shapes)
+    marked = _padded_axes(config, inputs, prepared=shape_policy.prepared)
     padded = tuple(name for name in marked if name not in unpadded)
-    if padded and not _can_be_padded(config, inputs, outputs, static_shapes=static_shapes):
+    if padded and not _can_be_padded(config, inputs, outputs, prepared=shape_policy.prepared):
         padded = ()
     equal_axes = _equal_axes(inputs, padded, proven=proven)
     return Layout(
@@ -464,13 +471,13 @@ def _counted(
 
 
 def _padded_axes(
-    config: ModelConfig, inputs: tuple[InputLayout, ...], *, static_shapes: bool
+    config: ModelConfig, inputs: tuple[InputLayout, ...], *, prepared: bool
 ) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for item in inputs:
         tensor = tensor_named(config.inputs, item.name)
         ragged = tensor is not None and tensor.ragged and not config.concatenate
-        if static_shapes or ragged:
+        if prepared or ragged:
             names |= dict.fromkeys(_free_axes((item,)))
     return tuple(names)
 
@@ -493,7 +500,7 @@ def _can_be_padded(
     inputs: tuple[InputLayout, ...],
     outputs: tuple[OutputLayout, ...],
     *,
-    static_shapes: bool,
+    prepared: bool,
 ) -> bool:
     """Whether padding can be told from what is real afterwards; the log says why not.
 
@@ -501,13 +508,13 @@ def _can_be_padded(
         ConfigError: it cannot, and the engine needs it.
     """
     unknown = _uncuttable(config, inputs, outputs)
-    if unknown and static_shapes:
+    if unknown and prepared:
         raise ConfigError(
             f"output {unknown!r} has a free dimension that no input's is known to equal, and "
             f"this engine needs static shapes; name it: parameter 'axes.{unknown}'"
         )
     growing = _growing(config)
-    if growing and static_shapes:
+    if growing and prepared:
         raise ConfigError(
             f"state {growing!r} has dims with -1, so it may grow by an input's padding, and this "
             "engine needs static shapes; give the state a size for every -1"

@@ -32,7 +32,7 @@ def whole_document(
     chosen = not given.max_batch_size and "max_batch_size" not in document
     batched = None if chosen else given.max_batch_size > 0
     findings = found(given, session, store, batched=batched)
-    signature, fixed = findings.signature, session.fixed_shapes
+    signature, fixed = findings.signature, session.shape_policy.fixed
     whole = completed(document, given, signature, fixed)
     if findings.lengths is None:
         return whole

@@ -103,10 +103,11 @@ def trial_of(
 def _untestable(config: ModelConfig, session: Session, signature: Signature) -> str:
     """Return why a graph's axes are not looked for; "" where they are."""
     free = any(-1 in spec.dims for spec in signature.inputs)
+    shapes = session.shape_policy
     reasons: tuple[tuple[bool, str], ...] = (
         ("axes" in config.assume, "the parameter 'assume' names it"),
         (config.placement.kind == "null", "the device computes nothing"),
-        (session.static_shapes or bool(session.fixed_shapes), "only prepared shapes run"),
+        (shapes.prepared or bool(shapes.fixed), "only prepared shapes run"),
         (config.concatenate, "inputs are concatenated"),
         (any(spec.dtype.name == "BYTES" for spec in signature.inputs), "it takes texts"),
         (not free, "every size is fixed"),

@@ -190,8 +190,7 @@ def _layout(
     layout = build_layout(
         config,
         known.signature,
-        static_shapes=session.static_shapes,
-        fixed_shapes=session.fixed_shapes,
+        session.shape_policy,
         unpadded=unpadded,
         proven=known.lengths is not None,
     )

@@ -83,7 +83,7 @@ class Learner:
         self._cost_key = cost_key(model) if model.config.warmup else []
         # A file that was compiled for its shapes has no others, and states of live sequences stay
         # with the fleet that keeps them.
-        self._fixed = bool(model.session.fixed_shapes) or bool(model.layout.states)
+        self._fixed = bool(model.session.shape_policy.fixed) or bool(model.layout.states)
         self._learned = {name: SizeHistogram() for name in (ROWS, *model.layout.axes)}
         # Every bucket that this instance has asked for, whether it came to use it or not.
         self._asked = set(costs)
@@ -198,7 +198,7 @@ class Learner:
         """Prepare buckets that cover these sizes, beside the present ones."""
         layout, most = self._layout, self._config.max_elements
         fresh = extended(self._costs, sizes, layout.limits, layout.axes, most)
-        if not (most or self._model.session.static_shapes):
+        if not (most or self._model.session.shape_policy.prepared):
             # Where any shape runs, buckets are only points to measure: the slow ones are left out.
             slowest = max(map(math.prod, self._costs))
             fresh = fresh[:1] + [b for b in fresh[1:] if math.prod(b) <= slowest]
@@ -208,7 +208,7 @@ class Learner:
     def _relearn(self) -> None:
         """Move the boundaries of each axis to where traffic wants them, if that saves enough."""
         costs, session = self._costs, self._model.session
-        if not (session.static_shapes or session.bucketed):
+        if not session.shape_policy.padded:
             # No row is padded to a bucket here: they are points to measure, and belong where
             # traffic is, whatever a run costs there.
             costs = {bucket: padded_elements(bucket) for bucket in costs}

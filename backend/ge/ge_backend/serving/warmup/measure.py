@@ -63,7 +63,7 @@ def kept_costs(model: ShapedModel) -> dict[Bucket, float]:
     Of buckets, too, that the model does not have any more.
     """
     kept = model.store.costs(cost_key(model))
-    return bounded_costs(kept, kept, packed=model.session.packed)
+    return bounded_costs(kept, kept, packed=model.session.shape_policy.packed)
 
 
 def known_costs(model: ShapedModel) -> dict[Bucket, float]:
@@ -81,7 +81,7 @@ def measured_anew(model: ShapedModel) -> dict[Bucket, float]:
     key = cost_key(model)
     kept = {**model.store.costs(key), **costs}
     model.store.keep_costs(key, kept)
-    return bounded_costs(costs, kept, packed=model.session.packed)
+    return bounded_costs(costs, kept, packed=model.session.shape_policy.packed)
 
 
 def estimated_costs(model: ShapedModel) -> dict[Bucket, float]:
@@ -91,7 +91,7 @@ def estimated_costs(model: ShapedModel) -> dict[Bucket, float]:
     rows are padded to buckets, those that were measured do: others may have failed.
     """
     kept, entries = kept_costs(model), list(model.grid.entries)
-    if model.session.bucketed:
+    if model.session.shape_policy.bucketed:
         entries = [bucket for bucket in entries if bucket in kept] or entries
     tried = first_cost(model.session, model.layout, min(entries, key=math.prod))
     found = len([bucket for bucket in entries if bucket in kept])
@@ -116,7 +116,7 @@ def measured_costs(
         ModelError: a bucket of an engine with static shapes failed.
     """
     config, layout, session, entries = model.config, model.layout, model.session, model.grid.entries
-    if layout.concatenated or not (config.warmup or session.static_shapes):
+    if layout.concatenated or not (config.warmup or session.shape_policy.prepared):
         return element_costs(list(entries))
     key = cost_key(model)
     kept = model.store.costs(key)
@@ -130,7 +130,7 @@ def measured_costs(
     if measured.keys() - kept.keys():
         model.store.keep_costs(key, costs)
     able = [bucket for bucket in entries if bucket not in session.failed] or entries
-    return _completed(able, bounded_costs(costs, costs, packed=session.packed))
+    return _completed(able, bounded_costs(costs, costs, packed=session.shape_policy.packed))
 
 
 def added_costs(
@@ -159,7 +159,7 @@ def added_costs(
     if len(measured) < len(to_measure):
         failed = len(to_measure) - len(measured)
         raise GraphFailed(f"{failed} of {len(to_measure)} new buckets cannot be run")
-    bounded = bounded_costs(measured, known, packed=session.packed)
+    bounded = bounded_costs(measured, known, packed=session.shape_policy.packed)
     completed = _completed([*known, *fresh], {**known, **bounded})
     return {bucket: completed[bucket] for bucket in buckets}
 
@@ -174,16 +174,16 @@ def cost_model(
     """
     config, session = model.config, model.session
     # Not the session itself: costs outlive it.
-    static_shapes, bucketed, packed = session.static_shapes, session.bucketed, session.packed
+    shapes_run = session.shape_policy
     seen = shape_cache(model.layout) if shapes is None else shapes
 
     def make(table: Mapping[Bucket, float]) -> CostModel:
-        if static_shapes:
+        if shapes_run.prepared:
             return StaticCosts(table)
         most = max(config.max_batch_size, 1)
-        most_elements = 0 if packed or config.concatenate else config.max_elements
+        most_elements = 0 if shapes_run.packed or config.concatenate else config.max_elements
         free = DynamicCosts(table, most, most_elements, seen)
-        return StaticCosts(table, free) if bucketed else free
+        return StaticCosts(table, free) if shapes_run.bucketed else free
 
     measured = config.warmup and not config.concatenate
     return CorrectedCosts(costs, make) if measured else make(costs)
@@ -242,7 +242,7 @@ def _warmed(
 
 def _prepared(session: Session) -> bool:
     """Whether every bucket is prepared at every start, and not only those without a cost."""
-    return session.static_shapes or session.bucketed
+    return session.shape_policy.padded
 
 
 def _machine(session: Session) -> list[str]:

@@ -55,15 +55,14 @@ class ShapedModel:
         Raises:
             ConfigError: configuration and graph do not agree, or make no usable buckets.
         """
-        static, fixed = session.static_shapes, session.fixed_shapes
+        shape_policy = session.shape_policy
         if layout is None:
-            signature = session.signature
-            layout = build_layout(config, signature, static_shapes=static, fixed_shapes=fixed)
+            layout = build_layout(config, session.signature, shape_policy)
         if 0 < layout.most_rows < config.max_batch_size:
             log.info("runs have up to %d rows: the model file takes no more", layout.most_rows)
             config = replace(config, max_batch_size=layout.most_rows)
         grid = _grid(config, layout, session, store)
-        if config.warmup and not static and not layout.concatenated:
+        if config.warmup and not shape_policy.prepared and not layout.concatenated:
             layout = with_equal_axis_size(session, layout, min(grid.entries, key=math.prod))
         return cls(
             config=config,
@@ -85,14 +84,8 @@ class ShapedModel:
 
 
 def _grid(config: ModelConfig, layout: Layout, session: Session, store: Store) -> BucketGrid:
-    return build_grid(
-        config,
-        layout,
-        static_shapes=session.static_shapes,
-        bucketed=session.bucketed,
-        traffic=recorded_traffic(config, store),
-        fixed_shapes=session.fixed_shapes,
-    )
+    traffic = recorded_traffic(config, store)
+    return build_grid(config, layout, session.shape_policy, traffic=traffic)
 
 
 def recorded_traffic(config: ModelConfig, store: Store) -> dict[str, SizeHistogram]:

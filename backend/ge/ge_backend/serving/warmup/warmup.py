@@ -61,7 +61,7 @@ def warm_up(
         return costs
     started = time.monotonic()
     ordered = sorted(buckets, key=math.prod, reverse=True)
-    if (session.static_shapes or session.bucketed) and ordered:
+    if session.shape_policy.padded and ordered:
         session.compile([bucket_shapes(bucket, layout) for bucket in ordered])
     for number, bucket in enumerate(ordered, start=1):
         if stopped():
@@ -117,11 +117,11 @@ def prepare_bucket(
         return run_bucket(session, layout, bucket, repeats)
     except GraphFailed as error:
         label = describe_bucket(bucket, layout)
-        if session.static_shapes:
+        if session.shape_policy.prepared:
             raise ModelError(f"warm-up of bucket {label} failed: {error}") from error
         log.warning("bucket %s cannot be measured: %s", label, error)
         session.refused.add(bucket)
-        if session.bucketed:
+        if session.shape_policy.bucketed:
             session.failed.add(bucket)
         return None
 

@@ -14,7 +14,7 @@ from ge_backend.shapes.buckets.declared import declared_grid, fixed_grid
 from ge_backend.shapes.buckets.grid import BucketGrid, file_grid, label, product_grid
 from ge_backend.shapes.buckets.prune import prune
 from ge_backend.shapes.traffic.histogram import SizeHistogram, independent_shapes
-from ge_backend.tensors import Shape
+from ge_backend.tensors import ANY_SHAPE, Shape, ShapePolicy
 
 __all__ = ["build_grid"]
 
@@ -26,11 +26,9 @@ DEFAULT_MEASURED_ELEMENTS = 4096
 def build_grid(
     config: ModelConfig,
     layout: Layout,
+    shape_policy: ShapePolicy = ANY_SHAPE,
     *,
-    static_shapes: bool,
-    bucketed: bool = False,
     traffic: Mapping[str, SizeHistogram],
-    fixed_shapes: Sequence[Mapping[str, Shape]] = (),
 ) -> BucketGrid:
     """Return the model's buckets.
 
@@ -42,19 +40,19 @@ def build_grid(
     Args:
         config: the model's configuration.
         layout: which axes are padded, and how far the graph goes.
-        static_shapes: every bucket is a graph; else they are only points to measure.
-        bucketed: rows are padded to them although any shape runs, so the default sizes are finer.
+        shape_policy: of the graph. Where only prepared shapes run every bucket is a graph, else
+            they are only points to measure; where rows are padded to them although any shape runs
+            the default sizes are finer.
         traffic: recorded sizes by axis, for `max_graphs`; may be empty.
-        fixed_shapes: the only sets of input shapes that run; empty where the file leaves them open.
 
     Raises:
         ConfigError: the configuration makes no usable buckets, or others than the file has.
     """
     _check_names(config, layout)
     grid = (
-        _fixed(config, layout, fixed_shapes)
-        if fixed_shapes
-        else _configured(config, layout, bucketed=bucketed)
+        _fixed(config, layout, shape_policy.fixed)
+        if shape_policy.fixed
+        else _configured(config, layout, bucketed=shape_policy.bucketed)
     )
     named = config.buckets or config.bucket_file is not None or config.declared_buckets
     if config.max_elements:
@@ -62,7 +60,7 @@ def build_grid(
             grid = grid.within(config.max_elements)
         except ConfigError as error:
             raise ConfigError(f"parameter 'max_elements': {error}") from error
-    elif not (static_shapes or named):
+    elif not (shape_policy.prepared or named):
         grid = _affordable(grid)
     if config.max_graphs and len(grid.entries) > config.max_graphs:
         seen = [traffic[name] for name in grid.names if name in traffic]
