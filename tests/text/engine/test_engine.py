@@ -615,7 +615,7 @@ def test_submitting_does_not_wait_for_a_step():
 
 
 def test_auto_chunks_keep_running_streams_going():
-    """A long prompt beside running streams goes in pieces that the target leaves time for.
+    """A long prompt goes in pieces that add the target to the 14 ms that running streams take.
 
     Alone it goes in larger ones.
     """
@@ -640,9 +640,9 @@ def test_auto_chunks_keep_running_streams_going():
         gaps.append(clock.now_s - before)
         prompts.append(len(model.steps[-1].ids) - 4)
     assert max(gaps) < 0.15
-    assert max(gaps[5:]) < 0.09
+    assert max(gaps[5:]) < 0.080 + 0.014 + 0.001
     assert sum(prompts) >= 1500
-    assert len(prompts) < 40
+    assert len(prompts) < 25
     served.run()
     alone = Engine(model, EngineSettings(itl_target_ms=80.0), clock)
     served.engine = alone

@@ -3,13 +3,14 @@
 A step takes as long as its decoding alone would, and more for each prompt token. Both are measured:
 the first per number of rows (in powers of two), the second as what a step took beyond the first; a
 row more than was measured counts as a prompt token does.
-The chunk is what the target leaves room for. Where more texts wait for their first token than for
-their next one, a step may take as many times longer, up to `MAX_STRETCH`: what is lost to the few
-is less than what the many gain; it has `CROWDED` tokens in any case, since on a slow processor the
-rows beside fewer would take most of it. Where none waits for a next token a step takes as long as
-that, but has `ENOUGH` tokens in any case: of several prompts the first ones answer while the others
-are read, who comes in the meantime waits no longer than for one step, and more tokens at once are
-computed no faster on a processor. On an accelerator the budget ends a step before its time does.
+Prompts may add the target to a step, whatever its decoding takes: on a slow processor that is most
+of a step, and prompts that had the rest of a given time would hardly get on. Where more texts wait
+for their first token than for their next one, they may add as many times more, up to
+`MAX_STRETCH`: what is lost to the few is less than what the many gain. Where none waits for a next
+token a step takes as long as that, but has `ENOUGH` tokens in any case: of several prompts the
+first ones answer while the others are read, who comes in the meantime waits no longer than for one
+step, and more tokens at once are computed no faster on a processor. On an accelerator the budget
+ends a step before its time does.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from __future__ import annotations
 __all__ = ["ChunkController"]
 
 SMALLEST = 16  # prompts go on, whatever the target
-CROWDED = 64  # likewise, where more texts wait for their first token than for their next one
 FIRST = 128  # before anything is known
-EVEN = 16  # tokens of a step are a multiple: engines make ready for each number that is new to them
+EVEN = 8  # tokens of a step are a multiple: engines make ready for each number that is new to them
 ENOUGH = 256  # of this number each is computed as fast as of more at once
-# Times the target that a step takes at most; of 2, first tokens come 0.5 % sooner.
+# Times the target that prompts take of a step at most; of 2, first tokens come 0.5 % sooner.
 MAX_STRETCH = 1.5
 _WEIGHT = 0.3  # of the latest measurement among those before it
 
@@ -31,7 +31,7 @@ class ChunkController:
 
     Args:
         fixed: the answer, whatever is measured; 0: by measurement.
-        target_s: how long a step may take while most wait for a next token.
+        target_s: what prompts may add to a step while most wait for a next token.
 
     Attributes:
         token_s: what one prompt token costs; 0 before one was measured.
@@ -59,12 +59,9 @@ class ChunkController:
             return min(max(ENOUGH, held), self.budget)
         if not self.token_s:
             return min(FIRST, self.budget)
-        target_s = self._target_s * min(max(1.0, newcomers / decodes), MAX_STRETCH)
-        known_s, unknown = self._decoding(decodes)
-        left = int((target_s - known_s) / self.token_s) - unknown
-        even = (decodes + left) // EVEN * EVEN - decodes
-        least = CROWDED if newcomers > decodes else SMALLEST
-        return min(max(least, even), self.budget)
+        added_s = self._target_s * min(max(1.0, newcomers / decodes), MAX_STRETCH)
+        even = (decodes + int(added_s / self.token_s)) // EVEN * EVEN - decodes
+        return min(max(SMALLEST, even), self.budget)
 
     def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
         """Learn from a step."""

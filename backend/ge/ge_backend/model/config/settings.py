@@ -241,14 +241,14 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
     Setting(
         key="prefill_chunk",
         default="auto",
-        help="Tokens of prompts that one step takes at most. `auto`: as many as let running "
-        "streams keep `itl_target_ms`.",
+        help="Tokens of prompts that one step takes at most. `auto`: as many as "
+        "`itl_target_ms` lets them.",
     ),
     Setting(
         key="itl_target_ms",
         default="100",
-        help="The time from one token of a stream to its next that `prefill_chunk: auto` keeps; "
-        "half as long again, or 64 tokens of prompts, where more texts wait for their first token.",
+        help="What prompts add to the time from one token of a stream to its next at most, with "
+        "`prefill_chunk: auto`; half as much again where more texts wait for their first token.",
     ),
     Setting(
         key="block_size",
