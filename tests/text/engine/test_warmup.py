@@ -2,7 +2,7 @@
 
 from fakes.language_model import FakeLanguageModel
 from ge_text.engine.plan import ShapeLists
-from ge_text.engine.warmup import prepared_shapes
+from ge_text.engine.warmup import prepare_kinds, prepared_shapes
 
 LISTS = ShapeLists(((1, 1, 1), (4, 1, 1)), ((1, 8, 2), (1, 16, 4)))
 
@@ -43,3 +43,15 @@ def test_warming_up_writes_to_nobodys_block():
     *_, model = warmed()
     assert all(not batch.slots.any() for batch in model.steps)
     assert all(not group.lengths.any() for batch in model.steps for group in batch.groups)
+
+
+def test_a_model_of_any_shape_runs_a_piece_of_a_prompt_behind_others():
+    """Beside one row of one token; what it writes and reads is padding's block."""
+    prepared, steps, model = [], [], FakeLanguageModel(block_size=4)
+    model.prepare, model.step = prepared.append, steps.append
+    prepare_kinds(model)
+    assert prepared == [(1, 1, 1)]
+    ((group,),) = [batch.groups for batch in steps]
+    assert (group.rows, group.query, group.lengths.tolist()) == (1, 4, [8])
+    assert not group.tables.any()
+    assert not steps[0].slots.any()

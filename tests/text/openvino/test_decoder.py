@@ -20,6 +20,7 @@ from builders.language import (
 )
 from ge_backend.engines.ov.signal_stack import signal_stack
 from ge_backend.errors import GraphFailed, ModelError
+from ge_text.engine.warmup import prepare_kinds
 from ge_text.models.adapter_folder import AdapterFolder
 from ge_text.models.batch import full_batch, padding_batch
 from ge_text.models.sampling import Sampling
@@ -105,7 +106,7 @@ def test_eight_bits_draw_the_same_whatever_runs_beside(tmp_path):
 
 
 def test_rows_of_padding_touch_nobodys_keys(tmp_path):
-    """They write to block 0, however many there are."""
+    """They write to block 0, however many there are, and so do those that make a model ready."""
     make(tmp_path, "llama")
     model = in_openvino(tmp_path, blocks=9)
     with torch.inference_mode():
@@ -113,6 +114,7 @@ def test_rows_of_padding_touch_nobodys_keys(tmp_path):
             cache.fill_(3)
     drawn = model.step(padding_batch((3, 5, 2)))
     assert drawn.tokens.shape == (3,)
+    prepare_kinds(model)
     for cache in (*model._cache.keys, *model._cache.values):
         assert (cache[0] != 3).any()
         assert (cache[1:] == 3).all()

@@ -65,6 +65,6 @@ def test_what_loading_took_for_a_moment_goes_back_to_the_system(tmp_path, monkey
     )
     opened = open_engine(spec, context)
     assert seen[0] == "open_language"
-    assert seen[-2:] == ["prepare", "given back"]
+    assert seen[-3:] == ["prepare", "step", "given back"]
     for model in opened.models:
         model.close()

@@ -21,7 +21,7 @@ from ge_text.engine.parameters import parse_parameters
 from ge_text.engine.plan import StepShapes
 from ge_text.engine.settings import EngineSettings, read_settings
 from ge_text.engine.shapes import step_shapes
-from ge_text.engine.warmup import prepared_shapes
+from ge_text.engine.warmup import prepare_kinds, prepared_shapes
 from ge_text.models.adapter import StoredAdapter
 from ge_text.models.adapter_folder import AdapterFolder, has_adapters
 from ge_text.models.base import LanguageModel, Tokenizer
@@ -159,7 +159,7 @@ def _opened(
     engine = Engine(opened.model, settings, time.monotonic, *models[1:], reserved=reserved)
     if device.name == "cpu" and not settings.bucketed:
         for model in models:
-            model.prepare((1, 1, 1))
+            prepare_kinds(model)
     else:
         longest = engine.limits.max_length
         engine.use(*(_prepared(model, settings, longest, spec.served_as) for model in models))
