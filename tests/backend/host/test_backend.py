@@ -120,6 +120,7 @@ class FakePipeline:
     layout: Layout = LAYOUT
     recorder: Recorder = field(default_factory=Recorder)
     free_at_ns: float = 0.0
+    stacks: bool = False
 
     def run(self, requests):
         return self.answer(requests)

@@ -45,6 +45,7 @@ class Pipeline:
     free_at_ns: float = 0.0
     steps: list = field(default_factory=list)
     broken: bool = False
+    stacks: bool = False
     look_for_losses: Callable[[], None] = lambda: None
     close: Callable[[], None] = lambda: None
 
@@ -319,3 +320,56 @@ def test_a_sequence_over_whose_first_step_executors_die_is_given_up(served, monk
         assert "executor died" in served.send(1, START)
     assert "not known here" in served.send(1)
     assert served.send(1, START) == 1
+
+
+def batch_of(pb_utils, numbers, flags=0, value=1):
+    return [
+        pb_utils.InferenceRequest(
+            [pb_utils.Tensor("x", np.full((1, 1), value * number, np.float32))],
+            ["y"],
+            correlation_id=number,
+            flags=flags,
+        )
+        for number in numbers
+    ]
+
+
+def told(responses):
+    """Return each answer, or its error's text."""
+    return [
+        one.error().message() if one.has_error() else one.output_tensors()[0].as_numpy().tolist()
+        for one in responses
+    ]
+
+
+def test_steps_of_a_batch_go_on_from_their_own_states(served, pb_utils):
+    """Whoever is beside whom: those that begin, go on and end come in one run."""
+    assert told(served.backend.execute(batch_of(pb_utils, [1, 2], START))) == [[[1]], [[2]]]
+    assert told(served.backend.execute(batch_of(pb_utils, [2, 1]))) == [[[4]], [[2]]]
+    mixed = [*batch_of(pb_utils, [2], END), *batch_of(pb_utils, [3], START)]
+    assert told(served.backend.execute(mixed)) == [[[6]], [[3]]]
+    last = told(served.backend.execute(batch_of(pb_utils, [3, 2])))
+    assert last[0] == [[6]]
+    assert "not known here" in last[1]
+
+
+def test_an_answer_of_a_batch_that_has_no_room_ends_its_sequence_alone(
+    served, pb_utils, monkeypatch
+):
+    """Those beside it have theirs, from the same run."""
+    from ge_backend.host import room
+
+    assert told(served.backend.execute(batch_of(pb_utils, [1, 2], START))) == [[[1]], [[2]]]
+
+    def check(self, arrays):
+        if sum(array.size for array in arrays) > 1 or arrays[0] == 4:
+            raise OutOfMemory("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room.Room, "check", check)
+        first, second = told(served.backend.execute(batch_of(pb_utils, [1, 2])))
+    assert first == [[2]]
+    assert "no room (this came up when the step had changed the state" in second
+    first, second = told(served.backend.execute(batch_of(pb_utils, [1, 2])))
+    assert first == [[3]]
+    assert "not known here" in second

@@ -89,6 +89,25 @@ def test_response_has_the_outputs_that_were_asked_for(pb_utils):
     assert np.array_equal(tensor.as_numpy(), arrays["y"])
 
 
+def test_requests_that_want_the_same_get_a_row_each(pb_utils):
+    """In their order, of the outputs that they want; there is one question for room."""
+    from ge_backend.host.codec import write_responses
+
+    asked = []
+    room = SimpleNamespace(check=lambda arrays: asked.append([*arrays]))
+    arrays = {"y": np.arange(6).reshape(3, 2)[:, :1], "z": np.zeros(3)}
+    found = [one.output_tensors() for one in write_responses({"y"}, arrays, layout(), room, 3)]
+    assert [[(t.name(), t.as_numpy().tolist()) for t in one] for one in found] == [
+        [("y", [[0]])],
+        [("y", [[2]])],
+        [("y", [[4]])],
+    ]
+    assert len(asked) == 1
+    assert [one.output_tensors() for one in write_responses((), arrays, layout(), room, 2)] == [
+        []
+    ] * 2
+
+
 @pytest.mark.parametrize("error", [*GeError.__subclasses__(), GeError])
 def test_each_error_has_its_status(pb_utils, error):
     """Every error of the package becomes its own Triton status, text kept."""

@@ -5,7 +5,6 @@ import pytest
 from ge_backend.errors import InvalidRequest
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.sequence_batching import SequenceBatching, State
-from ge_backend.serving.batching.progress import Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.sequence.sequencer import Sequencer
 from ge_backend.tensors import DATA_TYPES
@@ -37,13 +36,13 @@ def test_flags_and_ids_are_the_hosts(module, pb_utils):
     steps = module.Steps(Sequencer(BATCHING), Recorder())
     begun = admit(steps, pb_utils.InferenceRequest(correlation_id="a", flags=1))
     assert (begun.slot, begun.starting) == (0, True)
-    steps.settle(0, Reply(request=0, outputs={}))
+    steps.settle(0, None, {})
     other = admit(steps, pb_utils.InferenceRequest(correlation_id=7, flags=1))
     assert (other.slot, other.starting) == (1, True)
-    steps.settle(0, Reply(request=0, outputs={}))
+    steps.settle(0, None, {})
     ended = admit(steps, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     assert (ended.slot, ended.starting) == (0, False)
-    steps.settle(0, Reply(request=0, outputs={}))
+    steps.settle(0, None, {})
     with pytest.raises(InvalidRequest):
         admit(steps, pb_utils.InferenceRequest(correlation_id="a"))
 
@@ -54,10 +53,10 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
     steps = module.Steps(sequencer, recorder)
     for name in (1, 2):
         admit(steps, pb_utils.InferenceRequest(correlation_id=name, flags=1))
-        steps.settle(0, Reply(request=0, outputs={}))
+        steps.settle(0, None, {})
     sequencer.lose_all()
     admit(steps, pb_utils.InferenceRequest(correlation_id=3, flags=3))
-    steps.settle(0, Reply(request=0, outputs={}))
+    steps.settle(0, None, {})
     steps.end_batch()
     assert recorder.drain() == {
         ("ge_sequences_live", ()): 0,
@@ -66,7 +65,7 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
         ("ge_sequences_total", (("event", "ended"),)): 1,
     }
     admit(steps, pb_utils.InferenceRequest(correlation_id=4, flags=1))
-    steps.settle(0, Reply(request=0, outputs={}))
+    steps.settle(0, None, {})
     steps.end_batch()
     assert recorder.drain()["ge_sequences_live", ()] == 1
     steps.end_batch()
@@ -86,7 +85,7 @@ def test_a_request_with_an_error_of_its_own_begins_and_ends_sequences(module, pb
     steps = module.Steps(sequencer, recorder)
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=1))
     assert admit(steps, pb_utils.InferenceRequest(correlation_id="a")).starting
-    steps.settle(0, Reply(request=0, outputs={}))
+    steps.settle(0, None, {})
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     with pytest.raises(InvalidRequest):
         admit(steps, pb_utils.InferenceRequest(correlation_id="a"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -24,6 +25,7 @@ from ge_backend.host.codec import (
     read_request,
     send_response,
     write_response,
+    write_responses,
 )
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.description import TokenizerDescription
@@ -34,10 +36,9 @@ from ge_backend.model.config.described import is_described
 from ge_backend.model.config.instances import instance_number
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.settings import without_effect
-from ge_backend.model.layout.layout import Layout
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.progress import Reply
-from ge_backend.serving.batching.request import Request
+from ge_backend.serving.batching.request import Request, stacked
 from ge_backend.serving.connect import tokenizer_of
 from ge_backend.serving.ensemble.runner import EnsembleRunner
 from ge_backend.serving.fused import open_fused, tokenizing_step
@@ -45,6 +46,7 @@ from ge_backend.serving.learning.learner import Learner
 from ge_backend.serving.opening import open_model
 from ge_backend.serving.sequence.sequencer import Sequencer
 from ge_backend.serving.warmup.store import Store
+from ge_backend.tensors import Array
 
 __all__ = ["Backend"]
 
@@ -133,20 +135,27 @@ class Backend:
             if self._steps is not None:  # what begins now is not among what is lost
                 self._pipeline.look_for_losses()
             readable = self._read(host_requests, responses, open_)
-            for reply in self._pipeline.run(readable):
-                request = readable[reply.request]
-                index = request.index
-                response, error = self._written(request, host_requests[index], reply)
-                if self._steps is not None:
-                    settled = reply if error is reply.error else replace(reply, error=error)
-                    self._steps.settle(index, settled)
-                if reply.remaining_ns > EARLY_REPLY_NS and (
-                    len(open_) > 1 or math.isinf(reply.remaining_ns)
-                ):
-                    self._send(host_requests[index].request, response)
-                else:
-                    responses[index] = response
-                open_.discard(index)
+            several = len(readable) > 1 and self._pipeline.stacks
+            requests = stacked(readable) if several else readable
+            for reply in self._pipeline.run(requests):
+                members = reply.members or (requests[reply.request],)
+                early = reply.remaining_ns > EARLY_REPLY_NS and (
+                    len(open_) > len(members) or math.isinf(reply.remaining_ns)
+                )
+                written = (
+                    [self._written(members[0], host_requests, reply, reply.outputs)]
+                    if len(members) == 1
+                    else self._written_rows(members, host_requests, reply)
+                )
+                for request, (response, error) in zip(members, written, strict=True):
+                    index = request.index
+                    if self._steps is not None:
+                        self._steps.settle(index, error, reply.states)
+                    if early:
+                        self._send(host_requests[index].request, response)
+                    else:
+                        responses[index] = response
+                    open_.discard(index)
         except Exception as error:
             log.exception("a batch failed in an unforeseen way")
             for index in open_:
@@ -169,10 +178,6 @@ class Backend:
             companion.close()
         self._pipeline.close()
 
-    @property
-    def _layout(self) -> Layout:
-        return self._pipeline.layout
-
     def _opened_backlog(self) -> Backlog | None:
         """Return the model's own queue, where it has bounds."""
         policy = self._config.queue
@@ -194,62 +199,74 @@ class Backend:
         """Return the requests that fit the model; the others get their error."""
         started = time.perf_counter()
         readable: list[Request] = []
+        layout, steps, description = self._pipeline.layout, self._steps, self._description
+        sequence: Any = self._config.sequence is None
         for index, host_request in enumerate(host_requests):
+            request, response = host_request.request, None
             try:
-                if self._description is not None:
-                    responses[index] = self._description.answer(host_request.request, self._room)
-                if responses[index] is None:
-                    read = self._read_one(index, host_request)
-                    if read is not None:
-                        readable.append(read)
-                        continue
-                    responses[index] = nothing()
+                if description is not None:
+                    response = description.answer(request, self._room)
+                if response is None and self._config.sequence is not None:
+                    sequence = sequence_of(request)
+                if response is None and sequence:
+                    read = read_request(index, host_request, layout)
+                    readable.append(read if steps is None else steps.admit(read, sequence, request))
+                    continue
+                responses[index] = response or nothing()
             except GeError as error:
-                if self._steps is not None:
-                    self._steps.skip(index, host_request.request)
-                responses[index] = self._refuse(error)
+                responses[index] = self._unreadable(index, request, error)
+            except Exception as error:
+                log.exception("a request could not be read in an unforeseen way")
+                responses[index] = self._unreadable(index, request, unforeseen(error, GeError))
             open_.discard(index)
         self._pipeline.recorder.add("ge_read_seconds_total", time.perf_counter() - started)
         return readable
 
-    def _read_one(self, index: int, host_request: HostRequest) -> Request | None:
-        """Return a request; None for one that is not real.
-
-        Raises:
-            GeError: it does not fit the model, or cannot be read for a reason unforeseen.
-        """
-        try:
-            if self._config.sequence is None:
-                return read_request(index, host_request, self._layout)
-            if not (sequence := sequence_of(host_request.request)):
-                return None
-            read = read_request(index, host_request, self._layout)
-            if self._steps is None:
-                return read
-            return self._steps.admit(read, sequence, host_request.request)
-        except GeError:
-            raise
-        except Exception as error:
-            log.exception("a request could not be read in an unforeseen way")
-            raise unforeseen(error, GeError) from error
+    def _unreadable(self, index: int, request: Any, error: GeError) -> Any:
+        """Return the response to a request that is not run."""
+        if self._steps is not None:
+            self._steps.skip(index, request)
+        return self._refuse(error)
 
     def _written(
-        self, request: Request, host_request: HostRequest, reply: Reply
+        self,
+        request: Request,
+        host_requests: Sequence[HostRequest],
+        reply: Reply,
+        outputs: Mapping[str, Array],
     ) -> tuple[Any, GeError | None]:
         """Return the response to a request, and what is wrong if it is an error."""
         error = reply.error
         if error is None:
             try:
                 written = write_response(
-                    request.wanted, reply.outputs, self._layout, self._room, reply.runs
+                    request.wanted, outputs, self._pipeline.layout, self._room, reply.runs
                 )
             except OutOfMemory as full:
                 error = full if self._steps is None else StateLost.after(full)
             else:
                 return written, None
         elif isinstance(error, DeadlineExceeded):
-            error = host_request.too_late(error)
+            error = host_requests[request.index].too_late(error)
         return self._refuse(error), error
+
+    def _written_rows(
+        self, members: Sequence[Request], host_requests: Sequence[HostRequest], reply: Reply
+    ) -> list[tuple[Any, GeError | None]]:
+        """As `_written`, for each of those whose rows a reply has."""
+        outputs = reply.outputs
+        if reply.error is None:
+            with contextlib.suppress(OutOfMemory):  # some may have room by themselves
+                every = write_responses(
+                    members[0].wanted, outputs, self._pipeline.layout, self._room, len(members)
+                )
+                return [(response, None) for response in every]
+        return [
+            self._written(
+                request, host_requests, reply, {n: a[row : row + 1] for n, a in outputs.items()}
+            )
+            for row, request in enumerate(members)
+        ]
 
     def _send(self, request: Any, response: Any) -> None:
         """Send the response before the rest of its batch is done."""

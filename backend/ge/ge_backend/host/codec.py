@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from ge_backend.host.dlpack import export_bf16, import_bf16
 from ge_backend.host.response_parameters import run_parameters
 from ge_backend.host.room import Room
 from ge_backend.metrics import Recorder
-from ge_backend.model.layout.layout import Layout
+from ge_backend.model.layout.layout import Layout, OutputLayout
 from ge_backend.serving.batching.progress import RunNote
 from ge_backend.serving.batching.request import Request, check_request
 from ge_backend.tensors import Array
@@ -27,6 +27,7 @@ __all__ = [
     "read_request",
     "send_response",
     "write_response",
+    "write_responses",
 ]
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ def read_request(index: int, host_request: HostRequest, layout: Layout) -> Reque
 
 def write_response(
     wanted: Container[str],
-    outputs: dict[str, Array],
+    outputs: Mapping[str, Array],
     layout: Layout,
     room: Room,
     runs: Sequence[RunNote] = (),
@@ -122,21 +123,44 @@ def write_response(
     Raises:
         OutOfMemory: shared memory has no room for them.
     """
+    sent = _sent(wanted, outputs, layout, room)
+    tensors = [_tensor(item, array) for item, array in sent]
+    if runs:
+        return pb_utils.InferenceResponse(tensors, parameters=run_parameters(runs))
+    return pb_utils.InferenceResponse(tensors)
+
+
+def write_responses(
+    wanted: Container[str], outputs: Mapping[str, Array], layout: Layout, room: Room, count: int
+) -> list[Any]:
+    """Return the responses to requests that want the same, of whom each has one row of `count`.
+
+    Else as `write_response`.
+    """
+    sent = _sent(wanted, outputs, layout, room)
+    tensors = [
+        [_tensor(item, array[row : row + 1]) for row in range(count)] for item, array in sent
+    ]
+    return [pb_utils.InferenceResponse([one[row] for one in tensors]) for row in range(count)]
+
+
+def _sent(
+    wanted: Container[str], outputs: Mapping[str, Array], layout: Layout, room: Room
+) -> list[tuple[OutputLayout, Array]]:
+    """Return the outputs that are sent, for which there is room."""
     sent = [
         (item, outputs[item.name])
         for item in layout.outputs
         if item.name in wanted and item.name in outputs
     ]
     room.check([array for _, array in sent])
-    tensors = [
-        pb_utils.Tensor.from_dlpack(item.name, export_bf16(array))
-        if item.dtype.name == "BF16"
-        else pb_utils.Tensor(item.name, np.ascontiguousarray(array))
-        for item, array in sent
-    ]
-    if runs:
-        return pb_utils.InferenceResponse(tensors, parameters=run_parameters(runs))
-    return pb_utils.InferenceResponse(tensors)
+    return sent
+
+
+def _tensor(item: OutputLayout, array: Array) -> Any:
+    if item.dtype.name == "BF16":
+        return pb_utils.Tensor.from_dlpack(item.name, export_bf16(array))
+    return pb_utils.Tensor(item.name, np.ascontiguousarray(array))
 
 
 def error_response(error: GeError) -> Any:

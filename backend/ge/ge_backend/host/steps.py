@@ -16,7 +16,6 @@ import triton_python_backend_utils as pb_utils
 
 from ge_backend.errors import InvalidRequest
 from ge_backend.metrics import Recorder
-from ge_backend.serving.batching.progress import Reply
 from ge_backend.serving.batching.request import Request
 from ge_backend.serving.sequence.sequencer import Sequencer
 from ge_backend.serving.sequence.slots import CorrelationId
@@ -27,10 +26,15 @@ START, END = 1, 2
 
 
 class Steps:
-    """The steps of a model with states, between the host's requests and ours."""
+    """The steps of a model with states, between the host's requests and ours.
+
+    Attributes:
+        settle: notes the outcome of a step that was admitted; see `Sequencer.settle`.
+    """
 
     def __init__(self, sequencer: Sequencer, recorder: Recorder) -> None:
         self._sequencer = sequencer
+        self.settle = sequencer.settle
         self._recorder = recorder
         self._counted: Counter[str] = Counter()
         self._live = sequencer.live
@@ -57,10 +61,6 @@ class Steps:
             sequence, flags = sequence_of(request), request.flags()
             start, end = bool(flags & START), bool(flags & END)
             self._sequencer.skip(index, sequence, start=start, end=end, now_s=time.monotonic())
-
-    def settle(self, index: int, reply: Reply) -> None:
-        """Note the outcome of a step that was admitted."""
-        self._sequencer.settle(index, reply.error, reply.states)
 
     def end_batch(self) -> None:
         """Give up the steps that were admitted and had no outcome, and count what happened."""

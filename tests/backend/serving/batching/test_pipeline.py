@@ -31,7 +31,7 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout, build_layout
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
-from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.batching.request import check_request, stacked
 from ge_backend.serving.fleet.fleet import Fleet
 from ge_backend.serving.warmup.warmup import RUN_OVERHEAD_NS
 from ge_backend.shapes.buckets.corrected import CorrectedCosts
@@ -148,6 +148,26 @@ def replies_of(pipeline, requests):
     return {reply.request: reply for reply in replies}
 
 
+@pytest.fixture(params=["each", "stacked"])
+def answers(request):
+    """Returns `replies_of`, or the same of a batch whose requests that are alike come as one."""
+    return replies_of if request.param == "each" else replies_of_stacks
+
+
+def replies_of_stacks(pipeline, requests):
+    assert pipeline.stacks
+    replies = {}
+    for reply in pipeline.run(stacked(requests)):
+        several = len(reply.members) > 1
+        for row, member in enumerate(reply.members):
+            own = slice(row, row + 1) if several else slice(None)
+            outputs = {name: array[own] for name, array in reply.outputs.items()}
+            assert member.index not in replies
+            replies[member.index] = replace(reply, request=member.index, outputs=outputs)
+    assert sorted(replies) == list(range(len(requests)))
+    return replies
+
+
 def counted(recorder):
     return {
         (name, *dict(labels).values()): value for (name, labels), value in recorder.drain().items()
@@ -160,11 +180,11 @@ def assert_echoed(reply, rows):
     assert reply.outputs["length"].tolist() == [len(row) for row in rows]
 
 
-def test_every_request_gets_its_own_rows_back(open_pipeline):
+def test_every_request_gets_its_own_rows_back(open_pipeline, answers):
     """Requests of different lengths and client batches share runs and are told apart again."""
     pipeline = open_pipeline()
-    batch = [[[1, 2]], [[3, 4, 5], [6, 7, 8]], [[9]], [[10, 11]]]
-    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    batch = [[[1, 2]], [[3, 4, 5], [6, 7, 8]], [[9]], [[10, 11]], *([[n] * 3] for n in range(9))]
+    replies = answers(pipeline, requests_of(pipeline.layout, *batch))
     for position, rows in enumerate(batch):
         assert_echoed(replies[position], rows)
 
@@ -230,11 +250,11 @@ def test_outputs_of_unknown_shapes_find_room_in_the_arena_from_the_second_run_on
     assert found == inside
 
 
-def test_one_bad_request_fails_alone(open_pipeline):
+def test_one_bad_request_fails_alone(open_pipeline, answers):
     """The run that held it is repeated for each of its requests, and only its own fails."""
     pipeline = open_pipeline(faults=[{"on": "run", "do": "fail", "value": POISON}])
     batch = [[[1, 2]], [[POISON, 2]], [[3, 4], [5, 6]]]
-    replies = replies_of(pipeline, requests_of(pipeline.layout, *batch))
+    replies = answers(pipeline, requests_of(pipeline.layout, *batch))
     assert isinstance(replies[1].error, GraphFailed)
     assert replies[1].outputs == {}
     assert_echoed(replies[0], batch[0])
@@ -342,10 +362,10 @@ def test_a_full_device_is_not_tried_again(open_pipeline):
     assert_echoed(replies_of(pipeline, requests_of(pipeline.layout, [[1], [2]]))[0], [[1], [2]])
 
 
-def test_a_request_that_fills_the_device_fails_alone(open_pipeline):
+def test_a_request_that_fills_the_device_fails_alone(open_pipeline, answers):
     """Its neighbours need less without it."""
     pipeline = open_pipeline(faults=[{"on": "run", "do": "out_of_memory", "value": POISON}])
-    replies = replies_of(pipeline, requests_of(pipeline.layout, [[1]], [[2]], [[POISON]], [[4]]))
+    replies = answers(pipeline, requests_of(pipeline.layout, [[1]], [[2]], [[POISON]], [[4]]))
     assert isinstance(replies.pop(2).error, OutOfMemory)
     for reply, rows in zip(replies.values(), ([[1]], [[2]], [[4]]), strict=False):
         assert_echoed(reply, rows)
@@ -361,32 +381,34 @@ def test_a_request_that_no_memory_is_enough_for_fails_alone(open_pipeline):
     assert replies[2].outputs["echo"].tolist() == [[4]]
 
 
-def test_requests_that_are_too_late_are_told_so(open_pipeline):
+def test_requests_that_are_too_late_are_told_so(open_pipeline, answers):
     """A deadline that has passed fails the run, unless a neighbour in it has none."""
     pipeline = open_pipeline(costs=DynamicCosts({(1, 8): 1.0}, 1))
     batch = requests_of(pipeline.layout, [[1]], [[2]], deadlines=[1, 0])
-    replies = replies_of(pipeline, batch)
+    replies = answers(pipeline, batch)
     assert isinstance(replies[0].error, DeadlineExceeded)
     assert_echoed(replies[1], [[2]])
 
 
-def test_an_oversized_request_is_refused_without_touching_the_others(open_pipeline):
+def test_an_oversized_request_is_refused_without_touching_the_others(open_pipeline, answers):
     """Where the policy says so its error comes at once."""
     pipeline = open_pipeline(policy=Policy(axes=("length",), refuse_overflow=True))
-    replies = replies_of(pipeline, requests_of(pipeline.layout, [[0] * 33], [[1]]))
+    replies = answers(pipeline, requests_of(pipeline.layout, [[0] * 33], [[0] * 33], [[1]]))
     assert isinstance(replies[0].error, ShapeTooLarge)
-    assert_echoed(replies[1], [[1]])
+    assert isinstance(replies[1].error, ShapeTooLarge)
+    assert_echoed(replies[2], [[1]])
 
 
-def test_rows_are_counted_by_their_size(open_pipeline):
+def test_rows_are_counted_by_their_size(open_pipeline, answers):
     """Two bins per power of two, each named by the largest size in it; rows count, not requests."""
     pipeline = open_pipeline()
     five, six, nine = [[1] * 5] * 2, [[1] * 6], [[1] * 9]
-    replies_of(pipeline, requests_of(pipeline.layout, five, six, nine, [[]]))
+    answers(pipeline, requests_of(pipeline.layout, five, six, six, nine, [[]]))
     counts = counted(pipeline.recorder)
     sizes = {key[2]: count for key, count in counts.items() if key[0] == "ge_row_sizes_total"}
-    assert sizes == {"6": 3, "12": 1, "0": 1}
+    assert sizes == {"6": 4, "12": 1, "0": 1}
     assert sum(sizes.values()) == counts["ge_rows_total",]
+    assert counts["ge_requests_total",] == 5
 
 
 def test_an_oversized_request_runs_and_is_counted(open_pipeline):
@@ -582,19 +604,22 @@ def test_a_batch_says_when_it_is_expected_to_end():
     assert 5e12 <= pipeline.free_at_ns - before < 6e12
 
 
-def test_a_row_that_the_graph_refuses_fails_its_request_alone():
+def test_a_row_that_the_graph_refuses_fails_its_request_alone(answers):
     """The others have their results from the same run; nothing is run again."""
     fleet = echoing(refused={POISON: b"is poison"})
     pipeline = fake_pipeline(fleet, costs=StaticCosts({(4, 8): 10.0}))
-    batch = [[[1], [2]], [[3], [POISON]], [[4]], [[POISON], [POISON], [5], [6], [7]]]
-    replies = replies_of(pipeline, requests_of(LAYOUT, *batch))
+    own = [[POISON], [POISON], [5], [6], [7]]
+    batch = [[[1], [2]], [[3], [POISON]], [[4]], own, [[8]], [[POISON]], [[9]]]
+    replies = answers(pipeline, requests_of(LAYOUT, *batch))
     assert {at: str(r.error) for at, r in replies.items() if r.error} == {
         1: "row 1: is poison",
         3: "row 0: is poison",
+        5: "row 0: is poison",
     }
     assert isinstance(replies[1].error, InvalidRequest)
-    assert [replies[at].outputs["ids"].tolist() for at in (0, 2)] == [batch[0], batch[2]]
-    assert fleet.runs == 3  # of four rows at most
+    well = (0, 2, 4, 6)
+    assert [replies[at].outputs["ids"].tolist() for at in well] == [batch[at] for at in well]
+    assert fleet.runs == 4  # of four rows at most: nothing is run again
 
 
 def test_the_executors_times_are_summed():
@@ -642,6 +667,28 @@ def test_a_sub_batch_is_unwanted_once_all_its_requests_are_cancelled():
     assert not unwanted(0)
     gone.add(1)
     assert unwanted(0)
+    requests = stacked(requests)
+    assert unwanted(0)
+    gone.remove(0)
+    assert not unwanted(0)
+
+
+def test_members_of_a_stack_are_answered_as_their_runs_end():
+    """Each reply has the rows of those whom it names."""
+    pipeline = fake_pipeline(echoing(order=[1, 0]), costs=StaticCosts({(2, 8): 10.0}))
+    replies = pipeline.run(stacked(requests_of(LAYOUT, [[1]], [[2]], [[3]], [[4]])))
+    found = [([m.index for m in r.members], r.outputs["ids"].tolist()) for r in replies]
+    assert found == [([2, 3], [[3], [4]]), ([0, 1], [[1], [2]])]
+
+
+@pytest.mark.parametrize("lengths", [("",), ("length",)])
+def test_what_graphs_cut_row_by_row_is_cut_request_by_request(open_pipeline, lengths):
+    """Lengths that the graph tells are each request's own, so those do not come as one."""
+    ids, length = ECHO["outputs"]
+    told = {**ids, "dims": ["batch", "places"], "fill": -1}
+    several = {"places": "length"} if lengths[0] else {}
+    outputs = [told if several else ids, length]
+    assert open_pipeline(outputs=outputs, lengths=several).stacks == (not several)
 
 
 def test_what_is_lost_is_tried_again_and_counted_once():

@@ -71,7 +71,7 @@ def test_a_request_is_complete_with_its_last_row_and_fails_once():
     assert [reply.request for reply in progress.fail(run, GraphFailed("no"))] == [0, 1]
     assert list(progress.fail(run, GraphFailed("no"))) == []
     assert progress.failed(1)
-    assert progress.unwanted(1)
+    assert progress.abandoned(run)
     assert progress.take((run.spans[1], rows)) is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from ge_backend.errors import InvalidRequest
 from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.batching import request
-from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.batching.request import check_request, stacked
 from ge_backend.tensors import DATA_TYPES
 
 
@@ -243,3 +243,31 @@ def test_remembered_shapes_are_bounded(monkeypatch):
     for length in (1, 2, 3, 4, 5):
         check_request(0, {"x": zeros(1, length)}, layout)
         assert len(layout.checked) <= 2
+
+
+def test_neighbours_that_are_alike_come_as_one():
+    """In their order; what differs, or has several rows, comes by itself."""
+    shapes = [(1, 3), (1, 3), (1, 5), (2, 3), (2, 3), (1, 3)]
+    requests = [check_request(i, {"ids": zeros(*s)}, ENCODER) for i, s in enumerate(shapes)]
+    stack, *others = stacked(requests)
+    assert [each.index for each in others] == [2, 3, 4, 5]
+    assert (stack.index, stack.rows, stack.sizes, stack.key) == (0, 2, (3,), requests[0].key)
+    assert [each.index for each in stack.each(0, 2)] == [0, 1]
+    assert [each.index for each in stack.each(1, 1)] == [1]
+    assert [each.index for each in others[1].each(0, 2)] == [3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"states": ((2,),)},
+        {"wanted": frozenset({"y"})},
+        {"omitted": ("mask",)},
+        {"equal_sizes": (4,)},
+        {"common": (7,)},
+    ],
+)
+def test_neighbours_that_differ_stay_apart(change):
+    """Each has states, inputs and outputs of its own."""
+    one = check_request(0, {"ids": zeros(1, 3)}, ENCODER)
+    assert [each.index for each in stacked([one, replace(one, index=1, **change)])] == [0, 1]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import ExecutorLost, GeError, GraphFailed, OutOfMemory, StateLost
 from ge_backend.executor.client.in_flight import RunResult
 from ge_backend.executor.client.session import Session
@@ -68,11 +69,13 @@ class Round:
     """Runs of a batch that go together.
 
     Attributes:
-        repeated: the batch has run before: it is counted, and what was staged stays as it is.
+        requests: the batch, which is counted with them.
+        repeated: it has run before: it is counted, and what was staged stays as it is.
         solo: each has its device to itself.
     """
 
     sub_batches: Sequence[SubBatch]
+    requests: Sequence[Request] = ()
     repeated: bool = False
     solo: bool = False
 
@@ -85,6 +88,7 @@ class Pipeline:
         fleet, costs: changed between two batches only, and only through `hand_over`.
         traffic: counts the sizes of what comes, and what no bucket covers.
         response_parameters: replies say what their runs were.
+        stacks: requests that are alike may come as one; see `stacked`.
         free_at_ns: when the last batch was expected to end, CLOCK_MONOTONIC; infinite where
             nothing says what it costs.
     """
@@ -97,12 +101,24 @@ class Pipeline:
     traffic: Traffic
     response_parameters: bool = False
     free_at_ns: float = field(init=False, default=0.0)
+    stacks: bool = field(init=False)
     _owner: str = field(init=False, default="")
     _spill_bytes: int = field(init=False, default=0)
     _most_rows: int = field(init=False, default=0)  # of requests' runs that the graph has done
     _successor: tuple[Fleet, CostModel] | None = field(init=False, default=None)
     _changing: threading.Lock = field(init=False, default_factory=threading.Lock, repr=False)
     _logged: set[Shape] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        self.stacks = not (
+            self.response_parameters
+            or not layout.batched
+            or layout.concatenated
+            or layout.alone
+            or any(item.common is not None for item in layout.inputs)
+            or any(output.lengths or output.source for output in layout.outputs)
+        )
 
     def hand_over(self, fleet: Fleet, costs: CostModel) -> None:
         """Let batches run on this fleet, at these costs, from the next one on.
@@ -159,10 +175,10 @@ class Pipeline:
         self._take_over()
         costs = self.costs
         batch = self._plan(requests, costs)
-        for position, error in batch.refused:
-            yield Reply(request=position, outputs={}, error=error)
         progress = Progress(requests, costs, self.layout, retention)
-        yield from self._execute(Round(batch.sub_batches), progress)
+        for position, error in batch.refused:
+            yield from progress.fail_one(position, error)
+        yield from self._execute(Round(batch.sub_batches, requests), progress)
         if progress.suspects:
             yield from self._execute(self._again(progress.suspects, progress), progress)
         for span in progress.dangers:
@@ -364,9 +380,12 @@ class Pipeline:
         try:
             if outcome.error is not None:
                 raise outcome.error
+            if ROW_ERRORS in outcome.outputs:
+                sub_batch = progress.apart(sub_batch)
             hidden = progress.hidden(outcome.retained) if progress.retention else ()
             pieces = split(sub_batch, progress.requests, self.layout, outcome.outputs, hidden)
         except GeError as error:
+            sub_batch = progress.apart(sub_batch)
             refusal = self._refusal(error, sub_batch, progress, done)
             return [] if refusal is None else progress.fail(sub_batch, refusal)
         self._most_rows = max(self._most_rows, sub_batch.bucket[0])
@@ -381,13 +400,14 @@ class Pipeline:
         for piece in pieces:
             outputs = progress.take(piece)
             if outputs is not None:
-                position = piece[0].request
+                position, request = piece[0].request, progress.requests[piece[0].request]
                 reply = Reply(
                     request=position,
                     outputs=outputs,
+                    members=request.each(piece[0].first, piece[0].count),
                     remaining_ns=left_ns,
                     states=states,
-                    on_device=progress.on_device(position),
+                    on_device=progress.on_device(position) if progress.retention else {},
                     runs=progress.runs.get(position, ()),
                 )
                 replies.append(reply)
@@ -423,7 +443,7 @@ class Pipeline:
 
     def _count(self, round_: Round, progress: Progress) -> None:
         if not round_.repeated:
-            self._count_batch(progress.requests, progress.costs)
+            self._count_batch(round_.requests, progress.costs)
         sub_batches = round_.sub_batches
         add, requests, costs = self.recorder.add, progress.requests, progress.costs
         for sub_batch in sub_batches:
@@ -445,23 +465,27 @@ class Pipeline:
         self.recorder.add_each(elements)
 
     def _count_batch(self, requests: Sequence[Request], costs: CostModel) -> None:
-        rows_of = self.traffic.add([(request.rows, request.sizes) for request in requests])
+        came: list[tuple[int, Shape]] = []
+        for request in requests:
+            members = request.members
+            came += [(1, request.sizes)] * len(members) or [(request.rows, request.sizes)]
+        rows_of = self.traffic.add(came)
         for sizes in rows_of:
             if not costs.covers(sizes):
                 self.traffic.miss(sizes)
                 self._log_once(sizes)
-        came = {
+        counts = {
             "ge_batches_total": 1,
-            "ge_requests_total": len(requests),
+            "ge_requests_total": len(came),
             "ge_rows_total": sum(rows_of.values()),
         }
-        self.recorder.add_each(came)
-        counts: dict[tuple[str, int], int] = {}
+        self.recorder.add_each(counts)
+        by_size: dict[tuple[str, int], int] = {}
         for sizes, rows in rows_of.items():
             for axis, size in zip(self.layout.axes, sizes, strict=True):
                 key = axis, rounded_up(size, COUNTED_DIGITS)
-                counts[key] = counts.get(key, 0) + rows
-        for (axis, up_to), rows in counts.items():
+                by_size[key] = by_size.get(key, 0) + rows
+        for (axis, up_to), rows in by_size.items():
             self.recorder.add("ge_row_sizes_total", rows, axis=axis, up_to=str(up_to))
 
     def _log_once(self, sizes: Shape) -> None:

@@ -52,6 +52,7 @@ class Reply:
     Attributes:
         request: its position in the list that was run.
         outputs: by name; views of the arena that hold until the next batch.
+        members: of a stack, those whose rows the outputs are, in order.
         remaining_ns: how long the rest of the batch is expected to take from now; infinite where
             that hangs on an executor that shows no life.
         states: the shape of each state of its sequence after this step, by input name, where its
@@ -62,6 +63,7 @@ class Reply:
 
     request: int
     outputs: dict[str, Array]
+    members: Sequence[Request] = ()
     error: GeError | None = None
     remaining_ns: float = 0.0
     states: Mapping[str, Shape] = field(default_factory=dict)
@@ -74,6 +76,7 @@ class Progress:
     """Which rows of which request have come back.
 
     Attributes:
+        requests: the batch, and behind it the members of stacks whose runs have failed.
         retention: what is to stay on the device.
         suspects: spans of runs of several requests that the engine refused, to be run again alone.
         dangers: of such that lacked memory or that executors died over: to be run again with
@@ -118,6 +121,19 @@ class Progress:
         spans = self._on_device.get(position)
         return joined(spans, self.layout, self.requests[position]) if spans else {}
 
+    def apart(self, sub_batch: SubBatch) -> SubBatch:
+        """Return a run with each member of its stacks as a request of its own."""
+        spans: list[RowSpan] = []
+        for span in sub_batch.spans:
+            request = self.requests[span.request]
+            if request.members:
+                members = request.each(span.first, span.count)
+                known, self.requests = len(self.requests), [*self.requests, *members]
+                spans += [RowSpan(known + at, 0, 1) for at in range(len(members))]
+            else:
+                spans.append(span)
+        return replace(sub_batch, spans=tuple(spans))
+
     def stateful(self, sub_batch: SubBatch) -> bool:
         """Whether a run goes on from states of sequences."""
         return any(self.requests[span.request].slot >= 0 for span in sub_batch.spans)
@@ -157,7 +173,8 @@ class Progress:
         position = piece[0].request
         if position in self._failed:
             return None
-        if piece[0].count == self.requests[position].rows:
+        request = self.requests[position]
+        if request.members or piece[0].count == request.rows:
             return piece[1]
         pieces = self._pieces.setdefault(position, [])
         pieces.append(piece)
@@ -175,15 +192,17 @@ class Progress:
             return []
         self._failed.add(position)
         self._pieces.pop(position, None)
-        return [Reply(request=position, outputs={}, error=error)]
-
-    def unwanted(self, position: int) -> bool:
-        """Whether a request has failed, or its client does not wait for it any more."""
-        return position in self._failed or self.requests[position].cancelled()
+        request = self.requests[position]
+        members = request.each(0, request.rows)
+        return [Reply(request=position, outputs={}, error=error, members=members)]
 
     def abandoned(self, sub_batch: SubBatch) -> bool:
-        """Whether no request of a sub-batch is wanted any more."""
-        return all(self.unwanted(span.request) for span in sub_batch.spans)
+        """Whether each request of a sub-batch has failed, or no client waits for it any more."""
+        return all(
+            span.request in self._failed or one.cancelled()
+            for span in sub_batch.spans
+            for one in self.requests[span.request].each(span.first, span.count)
+        )
 
     def failed(self, position: int) -> bool:
         """Whether a request has got its error already."""

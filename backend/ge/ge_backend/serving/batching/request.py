@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from ge_backend.errors import InvalidRequest
@@ -11,7 +11,7 @@ from ge_backend.model.layout.layout import InputLayout, Layout, RequestShape
 from ge_backend.serving.batching.device_tensor import DeviceTensor
 from ge_backend.tensors import Array, Shape
 
-__all__ = ["REMEMBERED_SHAPES", "Request", "check_request", "never"]
+__all__ = ["REMEMBERED_SHAPES", "Request", "check_request", "never", "stacked"]
 
 Tensor = Array | DeviceTensor
 NOTHING_ON_DEVICE: Mapping[str, DeviceTensor] = MappingProxyType({})
@@ -46,6 +46,8 @@ class Request:
         states: the shape of each state as it is now, where its size varies.
         wanted: the outputs that the client asked for; empty: all.
         common: the values of inputs that a run has only one of.
+        members: the requests of one row each that this one stands for; see `stacked`. What differs
+            between them it has of the first one.
     """
 
     index: int
@@ -62,11 +64,36 @@ class Request:
     on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
     common: tuple[object, ...] = ()
+    members: Sequence[Request] = ()
 
     @property
     def key(self) -> tuple[object, ...]:
         """What requests of one sub-batch have in common: sizes, states, inputs left out, values."""
         return (self.equal_sizes, self.omitted, self.states, self.common)
+
+    def each(self, first: int, count: int) -> Sequence[Request]:
+        """Return whose rows these are: members, or the request itself."""
+        return self.members[first : first + count] or (self,)
+
+
+def stacked(requests: Sequence[Request]) -> list[Request]:
+    """Return neighbours of one row each that are alike as one request of all their rows.
+
+    What is done per request is done once for them then. None has inputs on the device, or common.
+    """
+    stacks: list[list[Request]] = []
+    former = None
+    for request in requests:
+        kind = (request.sizes, request.key, request.wanted) if request.rows == 1 else None
+        if kind is not None and kind == former:
+            stacks[-1].append(request)
+        else:
+            stacks.append([request])
+        former = kind
+    return [
+        replace(members[0], rows=len(members), members=members) if len(members) > 1 else members[0]
+        for members in stacks
+    ]
 
 
 def check_request(  # noqa: PLR0913 - what the host says of a request

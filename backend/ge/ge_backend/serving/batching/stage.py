@@ -26,7 +26,7 @@ from ge_backend.model.layout.layout import InputLayout, Layout
 from ge_backend.serving.batching.concatenate import batch_shape, write_batch
 from ge_backend.serving.batching.device_spans import gather_input
 from ge_backend.serving.batching.device_tensor import BatchRetention
-from ge_backend.serving.batching.plan import SubBatch
+from ge_backend.serving.batching.plan import RowSpan, SubBatch
 from ge_backend.serving.batching.request import REMEMBERED_SHAPES, Request
 from ge_backend.tensors import Array, Shape, encode_bytes, float32_to_bf16
 
@@ -249,7 +249,7 @@ def _sent_alone(sub_batch: SubBatch, requests: Sequence[Request]) -> Mapping[str
     """Return the tensors of the one request whose rows all run here; else none."""
     span, *others = sub_batch.spans
     request = requests[span.request]
-    return {} if others or span.count < request.rows else request.tensors
+    return {} if others or request.members or span.count < request.rows else request.tensors
 
 
 def _written(
@@ -274,7 +274,8 @@ def _order(  # noqa: PLR0913 - a run's fields
     priority: int = NORMAL,
     solo: bool = False,
 ) -> Run:
-    own = [requests[span.request] for span in shapes.sub_batch.spans]
+    spans = shapes.sub_batch.spans
+    own = [one for s in spans for one in requests[s.request].each(s.first, s.count)]
     slots = tuple([request.slot for request in own if request.slot >= 0])
     return Run(
         id=0,
@@ -333,11 +334,10 @@ def _write(
     for span in sub_batch.spans:
         request = requests[span.request]
         end = at + span.count
-        given = request.tensors.get(item.name)
-        if given is None:
+        if item.name not in request.tensors:
             _make(lines[at:end], item, request)
         else:
-            rows = given[span.first : span.first + span.count] if layout.batched else given[None]
+            rows = _sent(item.name, span, request, layout)
             corner = (slice(at, end), *[slice(size) for size in rows.shape[1:]])
             lines[corner] = rows
         at = end
@@ -349,13 +349,28 @@ def _end_to_end(
     target: Array, item: InputLayout, sub_batch: SubBatch, requests: Sequence[Request]
 ) -> list[Array]:
     """Return the tensors of whole requests that fill an input end to end; none if there is more."""
-    row, found = target.shape[1:], []
+    row, found = target.shape[1:], list[Array]()
     for span in sub_batch.spans:
-        given = requests[span.request].tensors.get(item.name)
-        if given is None or len(given) != span.count or given.shape[1:] != row:
+        request = requests[span.request]
+        given = request.tensors.get(item.name)
+        if given is None or given.shape[1:] != row:
             return []
-        found.append(given)
+        if request.members:
+            found += [one.tensors[item.name] for one in request.each(span.first, span.count)]
+        elif len(given) == span.count:
+            found.append(given)
+        else:
+            return []
     return found if sub_batch.rows == len(target) else []
+
+
+def _sent(name: str, span: RowSpan, request: Request, layout: Layout) -> Array:
+    """Return the rows of a span of an input; without a batch dimension the request is one."""
+    if request.members:
+        rows = [one.tensors[name] for one in request.each(span.first, span.count)]
+        return np.concatenate(rows)
+    given = request.tensors[name]
+    return given[span.first : span.first + span.count] if layout.batched else given[None]
 
 
 def _make(block: Array, item: InputLayout, request: Request) -> None:
@@ -381,5 +396,9 @@ def _store(block: Array, values: Array, item: InputLayout) -> None:
 
 def deadline_of(sub_batch: SubBatch, requests: Sequence[Request]) -> int:
     """Return the latest deadline of the requests in it, 0 if one has none."""
-    deadlines = [requests[span.request].deadline_ns for span in sub_batch.spans]
+    deadlines = [
+        one.deadline_ns
+        for span in sub_batch.spans
+        for one in requests[span.request].each(span.first, span.count)
+    ]
     return 0 if 0 in deadlines else max(deadlines)

@@ -123,6 +123,11 @@ class EnsembleRunner:
                 yield from self._pass(list(again), requests, self._through_host)
 
     @property
+    def stacks(self) -> bool:
+        """Whether requests that are alike may come as one: each goes its own way."""
+        return False
+
+    @property
     def ready(self) -> bool:
         """Whether every step has a device that can be used."""
         return all(step.pipeline.ready for step in self.steps)

@@ -46,9 +46,19 @@ class Sequencer:
                 f"a step of a sequence is one row; this request has {request.rows}: send them as "
                 "sequences of their own"
             )
-        step = self._take(request.index, sequence, start=start, end=end, now_s=now_s)
+        index = request.index
+        step = self._steps[index] = self._table.admit(
+            sequence,
+            start=start,
+            end=end,
+            now_s=now_s,
+            place=index if self._placed else None,
+            busy=self._busy() if start else (),
+        )
         request.slot, request.starting = step.slot, step.starting
         if self._names:
+            if step.starting:
+                self._shapes[step.slot] = self._initial
             request.states = self._shapes[step.slot]
         return request
 
@@ -63,9 +73,13 @@ class Sequencer:
         place = index if self._placed else None
         if not (start or self._table.is_live(sequence, place)):
             return
+        busy = self._busy() if start else ()
         with contextlib.suppress(QueueFull):
-            self._take(index, sequence, start=start, end=end, now_s=now_s)
-            self.settle(index, InvalidRequest("it could not be run"), {})
+            step = self._table.admit(
+                sequence, start=start, end=end, now_s=now_s, place=place, busy=busy
+            )
+            if end:
+                self._table.leave(step)
 
     def settle(self, index: int, error: GeError | None, states: Mapping[str, Shape]) -> None:
         """Note how the step of the request at this place of the host's list went."""
@@ -102,19 +116,6 @@ class Sequencer:
         """How many sequences live."""
         return self._table.live
 
-    def _take(
-        self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
-    ) -> SequenceStep:
-        """Return the step of the request at this place of the host's list."""
-        step = self._table.admit(
-            sequence,
-            start=start,
-            end=end,
-            now_s=now_s,
-            place=index if self._placed else None,
-            busy={taken.slot for taken in self._steps.values()} if start else (),
-        )
-        if step.starting and self._names:
-            self._shapes[step.slot] = self._initial
-        self._steps[index] = step
-        return step
+    def _busy(self) -> set[int]:
+        """Return the slots that have a step under way."""
+        return {step.slot for step in self._steps.values()}
