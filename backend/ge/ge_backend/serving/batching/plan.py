@@ -125,10 +125,11 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
         costs: what runs cost.
         policy: see `Policy`.
     """
-    if len(requests) == 1 and requests[0].rows == 1 and costs.covers(requests[0].sizes):
-        sizes = requests[0].sizes
-        alone = run_of((RowSpan(0, 0, 1),), sizes, costs, sizes if policy.packed else ())
-        return BatchPlan(sub_batches=(alone,))
+    if len(requests) == 1 and costs.covers(requests[0].sizes):
+        rows, sizes = requests[0].rows, requests[0].sizes
+        if rows == 1 or (not policy.packed and _is_one_run(rows, sizes, costs, policy.lanes)):
+            whole = run_of((RowSpan(0, 0, rows),), sizes, costs, sizes if policy.packed else ())
+            return BatchPlan(sub_batches=(whole,))
     sub_batches: list[SubBatch] = []
     refused: list[tuple[int, GeError]] = []
     groups: dict[object, list[_Row]] = {}
@@ -138,16 +139,16 @@ def plan(requests: Sequence[Request], costs: CostModel, policy: Policy) -> Batch
         if sizes != looked_up:
             looked_up, covered = sizes, costs.covers(sizes)
         if covered:
-            rows = groups.setdefault(request.key, [])
-            rows.append((sizes, position, 0))
+            own = groups.setdefault(request.key, [])
+            own.append((sizes, position, 0))
             if request.rows > 1:
-                rows += [(sizes, position, row) for row in range(1, request.rows)]
+                own += [(sizes, position, row) for row in range(1, request.rows)]
         elif policy.refuse_overflow:
             refused.append((position, _too_large(request, costs, policy)))
         else:
             sub_batches.extend(_unplanned(position, request, costs, policy))
-    for rows in groups.values():
-        sub_batches.extend(_runs(rows, costs, policy))
+    for own in groups.values():
+        sub_batches.extend(_runs(own, costs, policy))
     if len(sub_batches) > 1:
         sub_batches.sort(key=lambda sub_batch: min(span.request for span in sub_batch.spans))
     return BatchPlan(sub_batches=tuple(sub_batches), refused=tuple(refused))

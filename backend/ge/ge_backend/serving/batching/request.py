@@ -24,28 +24,29 @@ def never() -> bool:
     return False
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Request:
     """A request that fits the model.
 
-    It is not changed once a batch has begun, and not frozen: each would cost 2 us more then.
+    It is not changed once a batch has begun, and not frozen: each would cost 2 us more then. Made
+    with arguments by position it takes a quarter of the time that it takes with them by name.
 
     Attributes:
         index: its place in the host's list.
         rows: its own batch size, at least 1; 1 for a model without a batch dimension.
         tensors: what the client sent, by input name; `[rows, *dims]` where the model is batched.
-        on_device: inputs that are on the device already; they are not among the tensors.
         sizes: the real size of each padded axis, in the layout's order.
         equal_sizes: the sizes of the free axes that are not padded, in the layout's order; -1 where
             only an optional input that was not sent has it.
         omitted: optional inputs that were not sent and that the graph runs without.
         deadline_ns: CLOCK_MONOTONIC; 0 is no deadline.
         cancelled: asks the host whether the client has given up on it, which takes 10-25 us.
+        on_device: inputs that are on the device already; they are not among the tensors.
+        wanted: the outputs that the client asked for; empty: all.
+        common: the values of inputs that a run has only one of.
         slot: where the state of its sequence lies; -1 for a model without states.
         starting: the state starts with its initial value.
         states: the shape of each state as it is now, where its size varies.
-        wanted: the outputs that the client asked for; empty: all.
-        common: the values of inputs that a run has only one of.
         members: the requests of one row each that this one stands for; see `stacked`. What differs
             between them it has of the first one.
     """
@@ -58,12 +59,12 @@ class Request:
     omitted: tuple[str, ...] = ()
     deadline_ns: int = 0
     cancelled: Callable[[], bool] = never
-    slot: int = -1
-    starting: bool = False
-    states: tuple[Shape, ...] = ()
     on_device: Mapping[str, DeviceTensor] = field(default_factory=dict)
     wanted: frozenset[str] = frozenset()
     common: tuple[object, ...] = ()
+    slot: int = -1
+    starting: bool = False
+    states: tuple[Shape, ...] = ()
     members: Sequence[Request] = ()
 
     @property
@@ -79,7 +80,7 @@ class Request:
 def stacked(requests: Sequence[Request]) -> list[Request]:
     """Return neighbours of one row each that are alike as one request of all their rows.
 
-    What is done per request is done once for them then. None has inputs on the device, or common.
+    What is done per request is done once for them then. None has inputs on the device.
     """
     stacks: list[list[Request]] = []
     former = None
@@ -122,17 +123,17 @@ def check_request(  # noqa: PLR0913 - what the host says of a request
             layout.checked.clear()
         layout.checked[key] = shape
     return Request(
-        index=index,
-        rows=shape.rows,
-        tensors=tensors,
-        sizes=shape.sizes,
-        equal_sizes=shape.equal_sizes,
-        omitted=shape.omitted,
-        deadline_ns=deadline_ns,
-        cancelled=cancelled,
-        on_device=on_device,
-        wanted=wanted,
-        common=_common(shape.common, tensors) if shape.common else (),
+        index,
+        shape.rows,
+        tensors,
+        shape.sizes,
+        shape.equal_sizes,
+        shape.omitted,
+        deadline_ns,
+        cancelled,
+        on_device,
+        wanted,
+        _common(shape.common, tensors) if shape.common else (),
     )
 
 
