@@ -252,9 +252,11 @@ class Served:
 
 
 @pytest.fixture
-def served(pb_utils, monkeypatch, tmp_path):
+def served(request, pb_utils, monkeypatch, tmp_path):
+    """A served model of the graph, with what the parameter adds to it."""
+    graph = {**GRAPH, **getattr(request, "param", {})}
     (tmp_path / "m" / "1").mkdir(parents=True)
-    (tmp_path / "m" / "1" / "model.null").write_text(json.dumps(GRAPH))
+    (tmp_path / "m" / "1" / "model.null").write_text(json.dumps(graph))
     monkeypatch.setenv("GE_CACHE_DIR", "off")
     monkeypatch.setattr(pb_utils, "get_model_dir", lambda: str(tmp_path / "m" / "1"))
     served = Served(pb_utils, monkeypatch)
@@ -351,6 +353,19 @@ def test_steps_of_a_batch_go_on_from_their_own_states(served, pb_utils):
     last = told(served.backend.execute(batch_of(pb_utils, [3, 2])))
     assert last[0] == [[6]]
     assert "not known here" in last[1]
+
+
+@pytest.mark.parametrize(
+    "served", [{"faults": [{"on": "run", "do": "fail", "value": 666}]}], indirect=True
+)
+def test_a_step_of_a_batch_that_fails_leaves_all_states_as_they_are(served, pb_utils):
+    """Its own, too; those beside it go on, once."""
+    execute = served.backend.execute
+    assert told(execute(batch_of(pb_utils, [1, 2], START))) == [[[1]], [[2]]]
+    first, second = told(execute(batch_of(pb_utils, [1, 2], value=333)))
+    assert first == [[334]]
+    assert "a fault was injected" in second
+    assert told(execute(batch_of(pb_utils, [1, 2]))) == [[[335]], [[4]]]
 
 
 def test_an_answer_of_a_batch_that_has_no_room_ends_its_sequence_alone(

@@ -13,7 +13,7 @@ from ge_backend.metrics import Recorder
 from ge_backend.model.layout.layout import InputLayout, Layout, OutputLayout
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
-from ge_backend.serving.batching.request import check_request
+from ge_backend.serving.batching.request import check_request, stacked
 from ge_backend.shapes.buckets.costs import StaticCosts
 from ge_backend.shapes.traffic.traffic import Traffic
 from ge_backend.tensors import DATA_TYPES
@@ -28,9 +28,12 @@ LAYOUT = Layout(
 )
 
 
-@pytest.fixture
-def replies_to():
-    """A function that runs a batch of two with this outcome; returns the fleet and the errors."""
+@pytest.fixture(params=["each", "stacked"])
+def replies_to(request):
+    """A function that runs a batch of two with this outcome; returns the fleet and the errors.
+
+    Both come as they are, and as one.
+    """
     arenas = []
 
     def run(outcome, slots=(-1, -1)):
@@ -48,7 +51,8 @@ def replies_to():
             replace(check_request(i, {"x": np.ones((1, 1), np.float32)}, LAYOUT), slot=slot)
             for i, slot in enumerate(slots)
         ]
-        return fleet, {reply.request: reply.error for reply in pipeline.run(batch)}
+        replies = pipeline.run(stacked(batch) if request.param == "stacked" else batch)
+        return fleet, {one.index: reply.error for reply in replies for one in reply.members}
 
     yield run
     for arena in arenas:
