@@ -5,6 +5,7 @@ import socket
 from builders.null_models import connected_to, fleet_of
 from fakes.null_device import NullDevice
 from ge_backend.executor.client.session import Session
+from ge_backend.executor.server.graphs import loaded_graphs
 
 
 class Bench:
@@ -48,4 +49,4 @@ class Bench:
         for executor in self.executors:
             executor.join()
             executor.close()
-            assert executor.graph_cache.entries() == []
+            assert loaded_graphs(executor) == []

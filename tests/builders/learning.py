@@ -13,6 +13,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.server.executor import Executor
+from ge_backend.executor.server.graphs import loaded_graphs
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.layout import build_layout
@@ -186,4 +187,4 @@ class Bench:
         for executor in self.executors:
             executor.join()
             executor.close()
-            assert executor.graph_cache.entries() == []
+            assert loaded_graphs(executor) == []

@@ -11,6 +11,7 @@ from fakes.null_device import NullDevice
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.server.executor import Executor
+from ge_backend.executor.server.graphs import defects, loaded_graphs
 
 
 class Sharing:
@@ -49,14 +50,14 @@ class Sharing:
         return self.executor.pool.figures()
 
     def defects(self):
-        return [*self.executor.pool.integrity(), *self.executor.graph_cache.defects()]
+        return [*self.executor.pool.integrity(), *defects(self.executor)]
 
     def close(self):
         for session in list(self._sessions):
             self.leave(session)
         self.executor.join()
         self.executor.close()
-        assert self.executor.graph_cache.entries() == []
+        assert loaded_graphs(self.executor) == []
         assert self.defects() == []
         assert (self.figures().leased_bytes, self.figures().holders) == (0, {})
         assert self.device.counts.overwritten == 0

@@ -4,10 +4,16 @@ import json
 from typing import ClassVar
 
 from ge_backend.errors import GraphFailed, ModelError
+from ge_backend.executor.protocol.messages import ServiceOpened
 from ge_backend.executor.server.queue import Job
+from ge_backend.executor.server.services import GRAPH, SERVICES
 from ge_backend.executor.server.timeline import RunLabel
 
-KINDS = {"counting": "fakes.counting_service:CountingService", "none": "fakes.nowhere:Nothing"}
+KINDS = {
+    "counting": "fakes.counting_service:CountingService",
+    "none": "fakes.nowhere:Nothing",
+    GRAPH: SERVICES[GRAPH],
+}
 
 
 class CountingService:
@@ -15,7 +21,8 @@ class CountingService:
 
     opened: ClassVar[list] = []
 
-    def __init__(self, context, key):
+    def __init__(self, context, opened):
+        key = opened.key
         if key == "broken":
             raise ModelError("no such model")
         self.context, self.key = context, key
@@ -27,7 +34,7 @@ class CountingService:
         if self.key == "unwanted":
             raise ModelError("this client is refused")
         self.clients.append(client)
-        return f"{self.key} for {len(self.clients)}"
+        return CountingMember(self, client, f"{self.key} for {len(self.clients)}")
 
     def receive(self, client, body):
         asked = json.loads(body)
@@ -60,3 +67,17 @@ class CountingService:
 
     def close(self):
         self.closed = True
+
+
+class CountingMember:
+    """A client's part, which the service itself does."""
+
+    def __init__(self, service, client, told):
+        self.service, self.client = service, client
+        self.answer = ServiceOpened(id=client.opened.id, spec=told)
+
+    def receive(self, post):
+        self.service.receive(self.client, post.body)
+
+    def leave(self):
+        self.service.leave(self.client)

@@ -1,7 +1,9 @@
 """A service that writes: token i of a text is i, one per step, and `kill` in a prompt is deadly."""
 
 from ge_backend.errors import InvalidRequest
+from ge_backend.executor.protocol.messages import ServiceOpened
 from ge_backend.executor.server.queue import Job
+from ge_backend.executor.server.services import GRAPH, SERVICES
 from ge_text.protocol import (
     Abort,
     Delta,
@@ -14,7 +16,7 @@ from ge_text.protocol import (
     parts_of,
 )
 
-KINDS = {"generation": "fakes.writing_service:WritingService"}
+KINDS = {"generation": "fakes.writing_service:WritingService", GRAPH: SERVICES[GRAPH]}
 
 
 class WritingService:
@@ -22,7 +24,7 @@ class WritingService:
 
     made = None
 
-    def __init__(self, context, key):
+    def __init__(self, context, opened):
         self.context, self.parts = context, {}
         self.submitted, self.withdrawn, self.held = [], [], []
         self.kill = lambda: None
@@ -31,7 +33,7 @@ class WritingService:
 
     def join(self, client):
         self.parts[client] = Parts()
-        return "{}"
+        return WritingMember(self, client)
 
     def receive(self, client, body):
         message = self.parts[client].take(body)
@@ -89,3 +91,17 @@ class WritingService:
 
     def close(self):
         pass
+
+
+class WritingMember:
+    """A client's part, which the service itself does."""
+
+    def __init__(self, service, client):
+        self.service, self.client = service, client
+        self.answer = ServiceOpened(id=client.opened.id, spec="{}")
+
+    def receive(self, post):
+        self.service.receive(self.client, post.body)
+
+    def leave(self):
+        self.service.leave(self.client)

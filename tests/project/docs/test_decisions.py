@@ -8,7 +8,7 @@ from builders.roots import shown, sources
 BOUNDARIES = {
     "host/backend.py": (2, "a batch; a request that cannot be read"),
     "host/codec.py": (1, "a response that could not be sent"),
-    "executor/server/stub_handler.py": (1, "the need for scratch of a run"),
+    "executor/server/graphs.py": (1, "the need for scratch of a run"),
     "executor/server/lanes.py": (
         3,
         "a job; one that the watch drops; a message, whose request is answered",

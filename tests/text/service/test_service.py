@@ -206,7 +206,7 @@ def close_left(services, leaving):
     leaving._closing.set()
     leaving._stream.close()
     leaving._live.clear()
-    assert comes_true(lambda: not any(services._shared.holders().values()))
+    assert comes_true(lambda: not any(services.of("generation").holders().values()))
     closing = threading.Thread(target=services.close_idle, kwargs={"now": True})
     closing.start()
     return closing
@@ -665,7 +665,7 @@ def test_texts_whose_steps_find_no_place_fail(monkeypatch, tmp_path):
     shared = Sharing(tmp_path, pool_bytes=1000, linger_s=0)
     rig = Rig(monkeypatch, executor=shared.executor, scratch=600)
     client = rig.client()
-    (service,) = rig.executor.services._shared.values()
+    (service,) = rig.executor.services.of("generation").values()
     rig.executor.pool.remove(service._holder)
     assert isinstance(ask(client, ids=[9]).end(), ProtocolError)
     rig.executor.pool.workspace(service._holder).place(600)
@@ -979,13 +979,15 @@ def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     client, honest, tracebacks = rig.client(), expected([9, 10]), []
     monkeypatch.setattr(lanes.log, "exception", lambda *text: tracebacks.append(text))
     assert ask(client, ids=[9, 10]).end() is None
-    ((service,),) = (rig.executor.services._shared.values(),)
+    ((service,),) = (rig.executor.services.of("generation").values(),)
     packed = hostile_json((Submit, Abort, StatsRequest), [""]).map(json.dumps)
     bodies = st.builds(
         lambda head, text: head + text.encode(), st.sampled_from([b".", b"+", b"", b"x"]), packed
     )
 
     class Stranger:
+        opened = OpenService(id=1, kind="generation", key=rig.key)
+
         def post(self, body):
             Parts().take(body)
 
@@ -995,11 +997,11 @@ def test_hostile_messages_to_the_service_hurt_nobody(rig, monkeypatch):
     @given_any(st.lists(bodies, max_size=6))
     def attacked(chosen):
         stranger = Stranger()
-        service.join(stranger)
+        member = service.join(stranger)
         for body in chosen:
             with contextlib.suppress(ProtocolError):
-                service.receive(stranger, body)
-        service.leave(stranger)
+                member.receive(Post(id=1, body=body))
+        member.leave()
         neighbour = ask(client, ids=[9, 10])
         assert neighbour.end() is None
         assert neighbour.ids() == honest

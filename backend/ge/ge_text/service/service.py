@@ -14,10 +14,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from ge_backend.errors import GeError, InvalidRequest
+from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpened
 from ge_backend.executor.server.lanes import result_or_error
 from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.services import Client, ServiceContext
@@ -55,20 +56,19 @@ class GenerationService:
 
     Args:
         context: of the executor.
-        key: a `ServiceSpec` as JSON.
+        opened: its key is a `ServiceSpec` as JSON.
 
     Raises:
         GeError: the checkpoint cannot be loaded.
     """
 
-    def __init__(self, context: ServiceContext, key: str) -> None:
-        self._spec = ServiceSpec.of(key)
+    def __init__(self, context: ServiceContext, opened: OpenService) -> None:
+        self._spec = ServiceSpec.of(opened.key)
         self._context = context
         self._opened = open_engine(self._spec, context)
         self._engine = self._opened.engine
         self._holder = f"{self._spec.served_as} #{id(self)}"
         self._take_place()
-        self._clients: dict[Client, _Member] = {}
         self._last_figures = self._engine.figures()
         self._joined = itertools.count()
         self._stepping = False
@@ -77,44 +77,28 @@ class GenerationService:
         self._expected_ns = 0  # what the one that is scheduled is expected to
         self._lock = threading.Lock()
 
-    def join(self, client: Client) -> str:
+    def join(self, client: Client) -> _Member:
         """Take on a client, which need not know anything; see `Service`."""
+        return _Member(self, client, next(self._joined))
+
+    def submit(self, member: _Member, asked: Submit) -> None:
+        """Take on a request; what is wrong with it is told to its sender alone."""
+        error = result_or_error(lambda: self._submit(member, asked), self._context.on_fault)
+        if error is not None:
+            name, text = type(error).__name__, str(error)
+            member.outbox.say(RequestFailed(number=asked.number, error=name, message=text))
+
+    def cancel(self, *names: str) -> None:
+        """Drop requests, by what the engine calls them."""
+        for name in names:
+            self._engine.cancel(name)
+        self._schedule_step()
+
+    def stats(self) -> StatsReply:
+        """Return what was counted since a stub asked last, and the levels of now."""
         with self._lock:
-            self._clients[client] = _Member(client, next(self._joined))
-        return ""
-
-    def receive(self, client: Client, body: bytes) -> None:
-        """Take a post; what is wrong with a request is told to its sender alone.
-
-        One that does not read what it is told has to wait with what it asks.
-        """
-        member = self._clients[client]
-        member.outbox.wait_for_room()
-        message = member.parts.take(body)
-        if isinstance(message, Submit):
-            error = result_or_error(lambda: self._submit(member, message), self._context.on_fault)
-            if error is not None:
-                member.outbox.say(
-                    RequestFailed(
-                        number=message.number, error=type(error).__name__, message=str(error)
-                    )
-                )
-        elif isinstance(message, Abort):
-            if (name := member.names.get(message.number)) is not None:
-                self._engine.cancel(name)
-                self._schedule_step()
-        elif isinstance(message, StatsRequest):
-            member.outbox.say(self._stats())
-
-    def leave(self, client: Client) -> None:
-        """Drop what a client has asked for."""
-        with self._lock:
-            member = self._clients.pop(client, None)
-        if member is not None:
-            member.outbox.close()
-            for name in list(member.names.values()):
-                self._engine.cancel(name)
-            self._schedule_step()
+            before, self._last_figures = self._last_figures, self._engine.figures()
+            return _difference(before, self._last_figures, self._opened.name)
 
     def close(self) -> None:
         """Free the models once no step runs, nor will: what was asked for has been dropped."""
@@ -274,12 +258,6 @@ class GenerationService:
         self._abort(error)
         self._end_step()
 
-    def _stats(self) -> StatsReply:
-        """Return what was counted since a stub asked last, and the levels of now."""
-        with self._lock:
-            before, self._last_figures = self._last_figures, self._engine.figures()
-            return _difference(before, self._last_figures, self._opened.name)
-
 
 def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
     """Return a text's tokens as they stand within another."""
@@ -293,23 +271,39 @@ def _measured(parameters: Parameters) -> Parameters:
     return replace(parameters, sampling=replace(parameters.sampling, logprobs=0))
 
 
-@dataclass(slots=True)
 class _Member:
     """A client: what comes from it and goes to it.
 
     Attributes:
+        answer: what it is told first.
+        outbox: what it is told then.
         place: the how manieth it is, which is part of the names of its requests.
         names: what the engine calls its requests, by their numbers.
     """
 
-    client: Client
-    place: int
-    parts: Parts = field(default_factory=Parts)
-    names: dict[int, str] = field(default_factory=dict)
-    outbox: Outbox = field(init=False)
+    def __init__(self, service: GenerationService, client: Client, place: int) -> None:
+        self.answer = ServiceOpened(id=client.opened.id, spec="")
+        self.outbox = Outbox(client)
+        self.place = place
+        self.names: dict[int, str] = {}
+        self._service, self._parts = service, Parts()
 
-    def __post_init__(self) -> None:
-        self.outbox = Outbox(self.client)
+    def receive(self, post: Post) -> None:
+        """Take a post; one that does not read what it is told has to wait with what it asks."""
+        self.outbox.wait_for_room()
+        message = self._parts.take(post.body)
+        if isinstance(message, Submit):
+            self._service.submit(self, message)
+        elif isinstance(message, Abort):
+            if (name := self.names.get(message.number)) is not None:
+                self._service.cancel(name)
+        elif isinstance(message, StatsRequest):
+            self.outbox.say(self._service.stats())
+
+    def leave(self) -> None:
+        """Drop what the client has asked for."""
+        self.outbox.close()
+        self._service.cancel(*self.names.values())
 
 
 def _difference(before: Figures, now: Figures, engine: str) -> StatsReply:

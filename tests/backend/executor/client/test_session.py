@@ -27,7 +27,7 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import PrepareInput
-from ge_backend.executor.server.device_tensors import BoundGraphs
+from ge_backend.executor.server.device_tensors import RetainedTensors
 
 
 def connected_again(executor):
@@ -104,7 +104,7 @@ def test_a_larger_batch_gets_a_larger_arena(session, bench):
 
 def mapped(executor):
     (connection,) = executor._handlers
-    return connection._arenas
+    return connection.arenas
 
 
 def test_kept_outcomes_survive_a_second_round(session):
@@ -250,14 +250,14 @@ def test_shapes_are_compiled_again_after_a_loss(bench):
 
 def test_tensors_that_stay_are_asked_for_again_after_a_restart(bench, session):
     """A new executor knows the owner as soon as the session is open again."""
-    asked, open_ = [], BoundGraphs.open
+    asked, open_ = [], RetainedTensors.open
 
     def noted(self, message, graph):
         asked.append((message.owner, message.buffer_bytes))
         return open_(self, message, graph)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BoundGraphs, "open", noted)
+        patch.setattr(RetainedTensors, "open", noted)
         assert session.retain_tensors("owner", [64]).name == ""
         bench.cut()
         assert sums(run_values(session, 1)) == [3]

@@ -23,6 +23,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import PrepareInput
+from ge_backend.executor.server.graphs import loaded_graphs
 
 
 def inputs_of(*shape):
@@ -172,7 +173,7 @@ def test_a_session_that_cannot_be_opened_leaves_nothing(bench, tmp_path):
     with pytest.raises(GraphFailed):
         bench.session(source)
     assert comes_true(lambda: num_descriptors() <= before + kept_by(bench))
-    assert bench.executors[-1].graph_cache.entries() == []
+    assert loaded_graphs(bench.executors[-1]) == []
 
 
 def test_loading_survives_one_death_but_not_two(bench, caplog):

@@ -9,13 +9,12 @@ import pytest
 from ge_backend.errors import GraphFailed, OutOfMemory, ProtocolError, TensorsLost
 from ge_backend.executor.protocol.messages import (
     DeviceRows,
-    FreeTensors,
     GatherInput,
     RetainOutput,
     RetainTensors,
     Run,
 )
-from ge_backend.executor.server.device_tensors import MAX_FREED, BoundGraphs, DeviceTensorStores
+from ge_backend.executor.server.device_tensors import MAX_FREED, DeviceTensorStores, RetainedTensors
 
 MOST = 4096
 
@@ -79,9 +78,9 @@ class Stub:
     """A connection with one graph in its owner's store."""
 
     def __init__(self, stores, graph, owner="one", buffer_bytes=()):
-        self.graphs = BoundGraphs(stores)
+        self.retained = RetainedTensors(stores)
         asked = RetainTensors(id=1, graph=7, owner=owner, buffer_bytes=buffer_bytes)
-        self.memory = self.graphs.open(asked, graph)
+        self.memory = self.retained.open(asked, graph)
 
     def run(self, *, x=None, take=0, keep=0, size=4, dtype="FP32"):
         gathered = (
@@ -100,10 +99,10 @@ class Stub:
             retained=retained if keep else (),
         )
         inputs = {} if x is None else {"x": np.float32(x)}
-        return self.graphs.run_of(7).run(message, inputs, {})
+        return self.retained.runs.run(message, inputs, {})
 
     def free(self, *keys):
-        self.graphs.free(FreeTensors(id=3, graph=7, keys=keys))
+        self.retained.free(keys)
 
 
 def row(key, size):
@@ -131,7 +130,7 @@ def open_(stores, device):
 
     yield open_
     for stub in stubs:
-        stub.graphs.close()
+        stub.retained.close()
     assert (device.used, stores.figures()) == (0, (0, 0))
 
 
@@ -235,7 +234,7 @@ def test_only_so_many_freed_tensors_that_never_were_are_remembered(open_, device
     assert stores.figures()[0] == 1
     stub.run(x=1, keep=3 * MAX_FREED - 1)
     assert stores.figures()[0] == 1
-    assert len(stub.graphs.run_of(7).tensors._freed) < MAX_FREED
+    assert len(stub.retained.runs.tensors._freed) < MAX_FREED
 
 
 def test_a_tensor_of_another_type_or_memory_is_refused(open_, device):
@@ -262,9 +261,9 @@ def test_a_store_lasts_as_long_as_a_connection_of_its_owner(stores, device):
     """The last one that leaves frees everything."""
     first, second = (Stub(stores, Graph(device)) for _ in range(2))
     first.run(x=1, keep=1)
-    first.graphs.close()
+    first.retained.close()
     assert second.run(take=1) == {"y": 3}
-    second.graphs.close()
+    second.retained.close()
     assert (device.used, stores.figures()) == (0, (0, 0))
 
 
@@ -273,7 +272,7 @@ def test_memory_is_freed_when_the_last_run_is_over(stores, device):
     closing = []
 
     def leave():
-        closing.append(threading.Thread(target=stub.graphs.close))
+        closing.append(threading.Thread(target=stub.retained.close))
         closing[0].start()
         assert device.used
 
@@ -287,11 +286,11 @@ def test_a_graph_that_cannot_keep_says_so(stores):
     """There is nothing to join, and nothing to leave."""
     asked = RetainTensors(id=1, graph=7, owner="one", buffer_bytes=(16,))
     for graph in (Graph(None), object()):
-        graphs = BoundGraphs(stores)
-        assert graphs.open(asked, graph).name == ""
-        assert graphs.run_of(7) is None
-        graphs.free(FreeTensors(id=1, graph=7, keys=(1,)))
-        graphs.close()
+        retained = RetainedTensors(stores)
+        assert retained.open(asked, graph).name == ""
+        assert retained.runs is None
+        retained.free((1,))
+        retained.close()
 
 
 def test_executors_have_memories_of_different_names(device):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge_backend.device.base import ROW_ERRORS, GraphSource
+from ge_backend.device.base import ROW_ERRORS
 from ge_backend.errors import DeadlineExceeded, GraphFailed, OutOfMemory, ProtocolError
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import (
@@ -22,7 +22,6 @@ from ge_backend.executor.protocol.messages import (
     TensorRef,
 )
 from ge_backend.executor.server import runs as runs_module
-from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.queue import Grant
 from ge_backend.executor.server.runs import TEXT, HeldGraph, measure, run
 from ge_backend.tensors import ANY_SHAPE, DATA_TYPES, Signature, TensorSpec
@@ -63,10 +62,13 @@ def spec(name, value):
 
 
 def held(graph):
-    entry = CachedGraph(
-        id=1, key="m", source=GraphSource(path="m", stamp=""), graph=graph, holder="m #1"
-    )
-    return HeldGraph(entry=entry)
+    return HeldGraph(graph)
+
+
+def measured_by(graph):
+    """Return what measures a graph, and remembers."""
+    costs = {}
+    return lambda asked: measure(graph, costs, asked)
 
 
 @pytest.fixture
@@ -284,7 +286,7 @@ def test_a_measurement_is_the_shortest_of_the_repeats(passes):
         return VALUES
 
     graph = Graph(y=slow)
-    prepared = measure(held(graph), ask())
+    prepared = measure(graph, {}, ask())
     assert prepared.cost_ns == 2_000_000
     assert (prepared.cached, prepared.workspace_bytes) == (False, 42)
     assert len(graph.calls) == 4
@@ -293,35 +295,35 @@ def test_a_measurement_is_the_shortest_of_the_repeats(passes):
 def test_shapes_are_measured_once_for_all():
     """The same inputs again give the same cost without a run; other inputs are measured."""
     graph = Graph(y=VALUES)
-    one = held(graph)
-    first, again = measure(one, ask()), measure(one, ask())
+    measuring = measured_by(graph)
+    first, again = measuring(ask()), measuring(ask())
     assert (again.cached, again.cost_ns) == (True, first.cost_ns)
     assert len(graph.prepared) == 1
-    assert not measure(one, ask(shape=(1, 3))).cached
-    assert not measure(one, ask(dtype="INT64")).cached
+    assert not measuring(ask(shape=(1, 3))).cached
+    assert not measuring(ask(dtype="INT64")).cached
     assert len(graph.prepared) == 3
 
 
 def test_without_repeats_it_is_prepared_once_and_measured_later():
     """Preparing alone is remembered, but a measurement asked for afterwards is made."""
     graph = Graph(y=VALUES)
-    one = held(graph)
-    assert measure(one, ask(repeats=0)).cost_ns == 0
-    assert measure(one, ask(repeats=0)).cached
+    measuring = measured_by(graph)
+    assert measuring(ask(repeats=0)).cost_ns == 0
+    assert measuring(ask(repeats=0)).cached
     assert len(graph.prepared) == 1
-    measured = measure(one, ask(repeats=2))
+    measured = measuring(ask(repeats=2))
     assert (measured.cached, measured.cost_ns > 0) == (False, True)
-    assert measure(one, ask(repeats=0)).cached
+    assert measuring(ask(repeats=0)).cached
 
 
 def test_a_rough_figure_is_not_remembered():
     """What was measured beside others is measured again, and used where it was measured before."""
     graph = Graph(y=VALUES)
-    one = held(graph)
-    assert measure(one, ask(repeats=1, alone=False)).cost_ns > 0
-    measured = measure(one, ask())
+    measuring = measured_by(graph)
+    assert measuring(ask(repeats=1, alone=False)).cost_ns > 0
+    measured = measuring(ask())
     assert not measured.cached
-    again = measure(one, ask(repeats=1, alone=False))
+    again = measuring(ask(repeats=1, alone=False))
     assert (again.cached, again.cost_ns) == (True, measured.cost_ns)
 
 
@@ -336,10 +338,10 @@ def test_a_slow_shape_is_not_repeated_for_long(passes):
         return run
 
     graph = Graph(y=slow(0.25))
-    measure(held(graph), ask(repeats=50))
+    measure(graph, {}, ask(repeats=50))
     assert len(graph.calls) == 2
     graph = Graph(y=slow(0.45))
-    assert measure(held(graph), ask(repeats=50)).cost_ns == 450_000_000
+    assert measure(graph, {}, ask(repeats=50)).cost_ns == 450_000_000
     assert len(graph.calls) == 1
 
 
@@ -347,7 +349,7 @@ def test_a_slow_shape_is_not_repeated_for_long(passes):
 def test_synthetic_inputs_have_the_type_that_was_asked_for(dtype):
     """Every data type can be filled."""
     graph = Graph(y=VALUES)
-    measure(held(graph), ask(dtype=dtype))
+    measure(graph, {}, ask(dtype=dtype))
     value = graph.calls[0][0]["x"]
     assert (value.shape, value.dtype) == ((1, 2), DATA_TYPES[dtype].numpy)
     assert value.reshape(-1)[0] == (TEXT if dtype == "BYTES" else 1)
@@ -356,7 +358,7 @@ def test_synthetic_inputs_have_the_type_that_was_asked_for(dtype):
 def test_a_graph_of_texts_is_measured_with_a_sentence():
     """One that takes its time from the texts costs nothing with empty ones."""
     graph = Graph(y=VALUES)
-    measure(held(graph), ask(dtype="BYTES"))
+    measure(graph, {}, ask(dtype="BYTES"))
     assert all(len(text.split()) > 10 for text in graph.calls[0][0]["x"].flat)
 
 
@@ -365,7 +367,7 @@ def test_a_filling_that_the_type_cannot_hold_is_refused(fill):
     """No number stands for infinity among whole ones; the message is wrong, not the graph."""
     graph = Graph(y=np.zeros(1, np.float32))
     with pytest.raises(ProtocolError, match="cannot be filled"):
-        measure(held(graph), ask(dtype="INT64", fill=fill))
+        measure(graph, {}, ask(dtype="INT64", fill=fill))
 
 
 def test_a_tensor_larger_than_the_machine_is_refused_before_it_is_made(monkeypatch):
@@ -373,5 +375,5 @@ def test_a_tensor_larger_than_the_machine_is_refused_before_it_is_made(monkeypat
     monkeypatch.setattr(np, "full", pytest.fail)
     graph = Graph(y=VALUES)
     with pytest.raises(OutOfMemory, match=r"input 'x', FP32 .* takes 1024 TiB, and the machine"):
-        measure(held(graph), ask(shape=(2**24, 2**24)))
+        measure(graph, {}, ask(shape=(2**24, 2**24)))
     assert graph.calls == []

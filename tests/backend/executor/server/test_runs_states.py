@@ -6,11 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from ge_backend.device.base import GraphSource
 from ge_backend.errors import GraphFailed, StateLost
 from ge_backend.executor.protocol.arena import Segment
 from ge_backend.executor.protocol.messages import Run
-from ge_backend.executor.server.graph_cache import CachedGraph
 from ge_backend.executor.server.queue import Grant
 from ge_backend.executor.server.runs import HeldGraph, run
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
@@ -41,13 +39,10 @@ def step():
     """A function that runs a step on these slots."""
     segment, descriptor = Segment.create(4096)
     os.close(descriptor)
-    entry = CachedGraph(
-        id=1, key="m", source=GraphSource(path="m", stamp=""), graph=Graph(), holder="m #1"
-    )
     message = Run(id=7, graph=1, arena=0, inputs=(), outputs=(), slots=(0,), rows=1)
 
     def run_on(slots):
-        held = HeldGraph(entry=entry, states=slots)
+        held = HeldGraph(Graph(), states=slots)
         done, spilled = run(held, segment, message, Grant(came_ns=time.monotonic_ns()))
         os.close(spilled)
         return done

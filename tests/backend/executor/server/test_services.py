@@ -6,6 +6,8 @@ Connections join it, bring it what is posted, and leave it when they end.
 import json
 import socket
 import threading
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +30,14 @@ from ge_backend.executor.server.executor import Executor
 
 
 def joined(executor, key, kind="counting"):
-    return executor.services.join(OpenService(id=1, kind=kind, key=key), outgoing=None)[0]
+    """Return the part of a service that a connection which has joined it has."""
+    message = OpenService(id=1, kind=kind, key=key)
+    member = executor.services.join(message, connection=None)
+    return SimpleNamespace(service=member.service, leave=partial(leave, executor, message, member))
+
+
+def leave(executor, message, member):
+    executor.services.leave(message, member)
 
 
 def test_who_names_the_same_key_gets_the_same_service(executor):
@@ -36,16 +45,16 @@ def test_who_names_the_same_key_gets_the_same_service(executor):
     first, again, other = (joined(executor, key) for key in "aab")
     assert first.service is again.service is not other.service
     for client in (first, again, other):
-        executor.services.leave(client)
+        client.leave()
 
 
 def test_it_is_closed_when_its_last_client_has_left_and_not_before(executor):
     """Two shares keep it open until both are given up."""
     first, second = joined(executor, "a"), joined(executor, "a")
-    executor.services.leave(first)
+    first.leave()
     executor.services.close_idle(now=True)
     assert not first.service.closed
-    executor.services.leave(second)
+    second.leave()
     executor.services.close_idle()
     assert first.service.closed
 
@@ -54,12 +63,12 @@ def test_it_stays_for_the_linger_time():
     """Who comes back in time finds the same one; memory that is short ends the wait."""
     executor = Executor(NullDevice(), linger_s=60.0, kinds=KINDS)
     first = joined(executor, "a")
-    executor.services.leave(first)
+    first.leave()
     executor.services.close_idle()
     again = joined(executor, "a")
     assert again.service is first.service
-    executor.services.leave(again)
-    assert executor.graph_cache.on_shortage() == 1
+    again.leave()
+    assert executor.services.close_idle(now=True) == 1
     assert first.service.closed
     executor.close()
 
@@ -68,13 +77,13 @@ def test_one_that_nobody_uses_makes_room_for_the_next():
     """What it has of the device would be lacking in the other one's cache for as long as that lives."""
     executor = Executor(NullDevice(), linger_s=60.0, kinds=KINDS)
     idle = joined(executor, "a")
-    executor.services.leave(idle)
+    idle.leave()
     used = joined(executor, "b")
     assert idle.service.closed
     other = joined(executor, "c")
     assert not used.service.closed
     for client in (used, other):
-        executor.services.leave(client)
+        client.leave()
     executor.close()
 
 
@@ -85,8 +94,8 @@ def closing(executor, monkeypatch):
     client = joined(executor, "a")
     service = client.service
     monkeypatch.setattr(service, "close", lambda: (begun.set(), gate.wait(60), close(service)))
-    monkeypatch.setattr(executor.services._shared, "_closing", TellingLock(gate))
-    executor.services.leave(client)
+    monkeypatch.setattr(executor.services.of("counting"), "_closing", TellingLock(gate))
+    client.leave()
     thread = threading.Thread(target=executor.services.close_idle)
     thread.start()
     assert begun.wait(10)
@@ -99,12 +108,12 @@ def test_one_that_is_being_closed_is_waited_for(executor, closing):
     """Its memory would be lacking in the next one's cache."""
     client = joined(executor, "b")
     assert closing.closed
-    executor.services.leave(client)
+    client.leave()
 
 
 def test_one_that_is_being_closed_makes_room(executor, closing):
     """Who is short of memory tries again once it is closed."""
-    assert executor.graph_cache.on_shortage() == 1
+    assert executor.services.close_idle(now=True) == 1
     assert closing.closed
 
 
@@ -139,7 +148,7 @@ def test_it_is_opened_once_however_many_come_at_once(executor):
     assert len({id(client.service) for client in got}) == 1
     assert len(CountingService.opened) == 1
     for client in got:
-        executor.services.leave(client)
+        client.leave()
     assert comes_true(lambda: len(executor.services) == 1, 0.1)
 
 

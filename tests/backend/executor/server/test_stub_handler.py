@@ -21,6 +21,7 @@ from builders.null_models import comes_true, connected_to, num_descriptors, num_
 from fakes.null_device import NullDevice, NullGraph
 from fakes.null_faults import Fault
 from ge_backend.device.base import GraphSource
+from ge_backend.device.shared import Shared
 from ge_backend.errors import (
     DeviceFault,
     ExecutorLost,
@@ -61,8 +62,9 @@ from ge_backend.executor.protocol.messages import (
     Welcome,
 )
 from ge_backend.executor.server import executor as executor_module
-from ge_backend.executor.server import stub_handler as module
-from ge_backend.executor.server.graph_cache import GraphCache
+from ge_backend.executor.server import graphs as module
+from ge_backend.executor.server.graphs import loaded_graphs
+from ge_backend.executor.server.services import GRAPH
 from ge_backend.model.config.sequence_batching import State
 from ge_backend.tensors import DATA_TYPES
 
@@ -120,7 +122,7 @@ def stub(source, device):
     stub.close()
     stub.executor.join()
     stub.executor.close()
-    assert stub.executor.graph_cache.entries() == []
+    assert loaded_graphs(stub.executor) == []
 
 
 def test_a_run_is_outstanding_until_it_has_ended(stub, device, monkeypatch):
@@ -439,12 +441,9 @@ def test_a_report_tells_what_is_loaded(stub):
 
 def test_a_report_fits_a_message_however_many_graphs_there_are(stub, monkeypatch):
     """It tells numbers: a list of them was too long for one from some hundreds on."""
-    entries, holders = (
-        [SimpleNamespace(costs={"1x8": 1.0}, holder="one")] * 10_000,
-        [2] * 10_000,
-    )
-    monkeypatch.setattr(GraphCache, "entries", lambda cache: entries)
-    monkeypatch.setattr(GraphCache, "holders", lambda cache: holders)
+    one = SimpleNamespace(costs={"1x8": 1.0}, holder="one")
+    monkeypatch.setattr(executor_module, "loaded_graphs", lambda _: [one] * 10_000)
+    monkeypatch.setattr(Shared, "holders", lambda _: dict.fromkeys(range(10_000), 2))
     report = stub.ask(Inspect(id=20), Report)
     assert (report.graphs, report.holders, report.prepared) == (10_000, 20_000, 10_000)
 
@@ -526,7 +525,7 @@ def test_a_stub_that_leaves_gives_back_its_graphs(source, device):
     stub = Stub(source, device)
     stub.close()
     stub.executor.join()
-    assert stub.executor.graph_cache.holders() == [0]
+    assert list(stub.executor.services.of(GRAPH).holders().values()) == [0]
     stub.executor.close()
     assert device.counts.closes == 1
 
@@ -544,7 +543,7 @@ def test_runs_of_a_stub_that_left_are_not_started(source, tmp_path):
     held.unlink()
     stub.executor.close()
     assert device.counts.runs == 1
-    assert stub.executor.graph_cache.entries() == []
+    assert loaded_graphs(stub.executor) == []
 
 
 def test_a_slow_load_does_not_hold_up_another_stub(stub, tmp_path):

@@ -26,18 +26,18 @@ from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_backend.executor.protocol.peer import peer_pid, peer_uid
 from ge_backend.tensors import Array
 
-__all__ = ["ExecutorConnection", "InlineExecutor"]
+__all__ = ["ExecutorConnection", "InlineGraph"]
 
 _Answer = TypeVar("_Answer", bound=Message)
 
 
-class InlineExecutor(Protocol):
-    """An executor in this process, which takes arrays as they are."""
+class InlineGraph(Protocol):
+    """A graph of an executor in this process, which takes arrays as they are."""
 
     def run_here(
         self, message: Run, inputs: Mapping[str, Array]
     ) -> tuple[Done, dict[str, Array]] | GeError:
-        """Run a graph in the calling thread, or wait until another one has.
+        """Run it in the calling thread, or wait until another one has.
 
         Args:
             message: the run, without places for tensors.
@@ -51,7 +51,7 @@ class InlineExecutor(Protocol):
     def run_side_by_side(
         self, given: Sequence[tuple[Run, Mapping[str, Array]]]
     ) -> Iterator[tuple[int, tuple[Done, dict[str, Array]] | GeError]]:
-        """Have other threads run a graph several times at once; yield each one's place as it ends.
+        """Have other threads run it several times at once; yield each one's place as it ends.
 
         Each is given, and ends, as with `run_here`.
         """
@@ -68,7 +68,7 @@ class ExecutorConnection:
         outstanding: how much work it holds, now and later.
         inbox: what arrives on the socket.
         sender_serves: a run that is awaited is made before sending it returns.
-        here: the executor, where it is in this process.
+        here: the graphs that were loaded by it, by number, where the executor is in this process.
 
     Raises:
         DeviceUnavailable: the peer is another user's process, or another container's.
@@ -77,7 +77,7 @@ class ExecutorConnection:
     """
 
     sender_serves = False
-    here: InlineExecutor | None = None
+    here: Mapping[int, InlineGraph] | None = None
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock

@@ -288,7 +288,7 @@ class Session:
         connection = self._connection
         if connection is None or connection.here is None:
             raise ExecutorLost(NOT_HERE)
-        return _result(run, connection.here.run_here(run, inputs))
+        return _result(run, connection.here[run.graph].run_here(run, inputs))
 
     def run_side_by_side(
         self, runs: Sequence[tuple[messages.Run, Mapping[str, Array]]]
@@ -301,7 +301,7 @@ class Session:
         connection = self._connection
         if connection is None or connection.here is None:
             raise ExecutorLost(NOT_HERE)
-        for index, outcome in connection.here.run_side_by_side(runs):
+        for index, outcome in connection.here[self.graph].run_side_by_side(runs):
             yield index, _result(runs[index][0], outcome)
 
     def reopen(self) -> None:

@@ -178,7 +178,7 @@ class _InlineConnection(ExecutorConnection):
         running: _Running,
         leave: Callable[[], bool],
     ) -> None:
-        self.here = self._handler = handler
+        self.here, self._handler = handler.graphs, handler
         self._running, self._leave = running, leave
         self._serving = threading.Lock()
         self._stays = True

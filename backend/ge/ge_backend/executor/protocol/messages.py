@@ -45,6 +45,7 @@ __all__ = [
     "NORMAL",
     "NO_SPILL",
     "VERSION",
+    "AboutGraph",
     "Attach",
     "Cancel",
     "Compile",
@@ -548,6 +549,7 @@ class Failed:
     message: str
 
 
+AboutGraph = Run | Prepare | Compile | KeepStates | RetainTensors | FreeTensors
 Message = (
     Hello
     | Welcome

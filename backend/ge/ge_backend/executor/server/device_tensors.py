@@ -30,7 +30,6 @@ from ge_backend.device.resident.store import BufferStore
 from ge_backend.device.shared import Shared
 from ge_backend.errors import ProtocolError, TensorsLost
 from ge_backend.executor.protocol.messages import (
-    FreeTensors,
     GatherInput,
     RetainOutput,
     RetainTensors,
@@ -39,7 +38,7 @@ from ge_backend.executor.protocol.messages import (
 )
 from ge_backend.tensors import DATA_TYPES, Array, Shape
 
-__all__ = ["BoundGraphs", "BoundRuns", "DeviceTensorStore", "DeviceTensorStores"]
+__all__ = ["BoundRuns", "DeviceTensorStore", "DeviceTensorStores", "RetainedTensors"]
 
 PURPOSE = "tensors between the steps of an ensemble"
 # Freed tensors that were not there are remembered so far back: a run's are few, and so are runs.
@@ -217,20 +216,23 @@ class BoundRuns:
         return _Tensor(self.buffers, buffer, ref.dtype, ref.shape)
 
 
-class BoundGraphs:
-    """The graphs of one connection whose tensors can stay on the device.
+class RetainedTensors:
+    """What one connection's graph lets stay on the device.
 
     Args:
         stores: the executor's.
+
+    Attributes:
+        runs: makes the graph's runs; None where their tensors do not stay.
     """
 
     def __init__(self, stores: DeviceTensorStores) -> None:
+        self.runs: BoundRuns | None = None
         self._stores = stores
-        self._joined: dict[str, DeviceTensorStore] = {}  # by owner
-        self._runs: dict[int, BoundRuns] = {}  # by graph
+        self._joined = contextlib.ExitStack()
 
     def open(self, message: RetainTensors, graph: Graph) -> TensorMemory:
-        """Let a graph's runs use its owner's store; say how, or that they cannot.
+        """Let the graph's runs use its owner's store; say how, or that they cannot.
 
         Raises:
             OutOfMemory: the device has no room for what the message asks for.
@@ -238,29 +240,22 @@ class BoundGraphs:
         memory = memory_of(graph)
         if memory is None:
             return TensorMemory(id=message.id, name="", alignment=1)
-        if message.owner not in self._joined:
-            self._joined[message.owner] = self._stores.join(message.owner)
-        tensors = self._joined[message.owner]
+        tensors = self._stores.join(message.owner)
+        self._joined.callback(self._stores.leave, message.owner)
         buffers = tensors.buffers(memory)
         buffers.reserve(message.buffer_bytes, PURPOSE)
-        self._runs[message.graph] = BoundRuns(bound_graph(graph), buffers, tensors)
+        self.runs = BoundRuns(bound_graph(graph), buffers, tensors)
         name = f"{memory.name} of {self._stores.id}"
         return TensorMemory(id=message.id, name=name, alignment=memory.alignment)
 
-    def run_of(self, graph: int) -> BoundRuns | None:
-        """Return what a graph's runs are made by; None for one whose tensors do not stay."""
-        return self._runs.get(graph)
-
-    def free(self, message: FreeTensors) -> None:
+    def free(self, keys: Sequence[int]) -> None:
         """Forget tensors."""
-        run = self._runs.get(message.graph)
-        if run is not None:
-            run.tensors.free(message.keys)
+        if self.runs is not None:
+            self.runs.tensors.free(keys)
 
     def close(self) -> None:
         """Leave all stores; one that no other connection holds is freed once no run uses it."""
-        for owner in self._joined:
-            self._stores.leave(owner)
+        self._joined.close()
 
 
 def _whole(tensor: _Tensor) -> BoundTensor:

@@ -17,13 +17,13 @@ from ge_backend.executor.protocol.messages import Report
 from ge_backend.executor.protocol.outstanding import Outstanding, PoolSample
 from ge_backend.executor.protocol.peer import peer_uid
 from ge_backend.executor.server.device_tensors import DeviceTensorStores
-from ge_backend.executor.server.graph_cache import GraphCache
+from ge_backend.executor.server.graphs import defects, loaded_graphs
 from ge_backend.executor.server.heartbeat import IDLE_S as BEAT_S
 from ge_backend.executor.server.heartbeat import Heartbeat
 from ge_backend.executor.server.lanes import Lanes
 from ge_backend.executor.server.memory import MemoryLimit, own_bytes
 from ge_backend.executor.server.queue import OTHERS_IDLE_NS
-from ge_backend.executor.server.services import SERVICES, Services
+from ge_backend.executor.server.services import GRAPH, SERVICES, Services
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.executor.server.timeline import Timeline
 from ge_backend.model.config.sizes import format_bytes
@@ -72,7 +72,7 @@ class Executor:
         self.device = device
         self.on_fault = on_fault
         self.pool = Pool(device.reserve(pool_bytes))
-        self.graph_cache = GraphCache(device, self.pool, linger_s)
+        self.services = Services(self, linger_s, kinds)
         self.lanes = Lanes(device.lanes, self.pool, idle_ns)
         self.outstanding = Outstanding()
         self._heartbeat = Heartbeat(
@@ -85,8 +85,6 @@ class Executor:
         )
         self.timeline = Timeline()
         self.tensor_stores = DeviceTensorStores()
-        self.services = Services(self, linger_s, kinds)
-        self.graph_cache.on_shortage = lambda: self.services.close_idle(now=True)
         self._linger_s = linger_s
         self._to_end = False
         self._asked_at = -HEALTH_S
@@ -138,7 +136,6 @@ class Executor:
             if listener in readable:
                 self.accept_from(listener)
             self.services.close_idle()
-            self.graph_cache.close_idle()
             self._ask_health()
             self._look_at_memory()
             if self.num_connections:
@@ -210,21 +207,21 @@ class Executor:
         """Return what the executor holds."""
         memory = self.device.memory()
         kept_tensors, kept_bytes = self.tensor_stores.figures()
-        holders = self.graph_cache.holders()
+        holders = self.services.of(GRAPH).holders().values()
         return Report(
             id=request_id,
             device=self.device.name,
             connections=self.num_connections,
             graphs=len(holders),
             holders=sum(holders),
-            prepared=sum(len(entry.costs) for entry in self.graph_cache.entries()),
+            prepared=sum(len(graph.costs) for graph in loaded_graphs(self)),
             free_bytes=memory.free_bytes,
             total_bytes=memory.total_bytes,
             pool=self.pool.figures(),
-            evictions=self.graph_cache.evictions,
+            evictions=self.services.evictions,
             kept_tensors=kept_tensors,
             kept_bytes=kept_bytes,
-            defects=(*self.pool.integrity(), *self.graph_cache.defects()),
+            defects=(*self.pool.integrity(), *defects(self)),
             chip=self.device.chip,
         )
 
@@ -238,7 +235,7 @@ class Executor:
         """Finish the queued runs, free every graph without a holder, and give the device back."""
         self.services.close_idle(now=True)
         self.lanes.close()
-        self.graph_cache.close_idle(now=True)
+        self.services.close_idle(now=True)  # graphs whose runs have just ended
         self.device.close()
         self._heartbeat.close()
         self.outstanding.close()
@@ -263,7 +260,7 @@ class Executor:
                 placed_bytes=figures.placed_bytes,
                 leased_bytes=figures.leased_bytes,
                 peak_bytes=figures.peak_bytes,
-                evictions=self.graph_cache.evictions,
+                evictions=self.services.evictions,
             )
         )
 
@@ -273,8 +270,7 @@ class Executor:
             return
         self._measured_at, nbytes = now, own_bytes()
         self.outstanding.show_memory(nbytes)
-        loaded = self.graph_cache.changes, self.services.changes
-        if self._memory.exceeded(nbytes, loaded):
+        if self._memory.exceeded(nbytes, self.services.changes):
             log.warning("memory is at its limit with %s: replaced", format_bytes(nbytes))
             self.lanes.finish(DRAIN_S)
             self._end()

@@ -16,12 +16,12 @@ import struct
 import threading
 from collections import deque
 
-from ge_backend.errors import ExecutorLost
+from ge_backend.errors import ExecutorLost, GeError
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.descriptors import close_all
-from ge_backend.executor.protocol.messages import Message
+from ge_backend.executor.protocol.messages import Failed, Message
 
-__all__ = ["Outgoing"]
+__all__ = ["Outgoing", "Reply"]
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,11 @@ MAX_DESCRIPTORS = 64
 SILENT_S = 300.0
 # What an answer takes here beside its bytes, about.
 EACH_BYTES = 200
+# An engine's message may hold a whole model's listing; what is sent has to fit into one record.
+MAX_ERROR_CHARACTERS = 8192
+
+# A message, and a descriptor that goes with it and is then closed.
+Reply = tuple[Message, int | None]
 
 
 class Outgoing:
@@ -89,6 +94,21 @@ class Outgoing:
                 close_all(descriptors)
         if not sending:
             self._begin_sending(here=wait)
+
+    def answer(
+        self, number: int, outcome: Message | Reply | GeError, *, wait: bool = False
+    ) -> None:
+        """Answer the message of this number, or say why it has no answer; `wait` as in `send`.
+
+        Where that does not fit into a message, this is said instead.
+        """
+        message, descriptor = outcome if isinstance(outcome, tuple) else (outcome, None)
+        if isinstance(message, GeError):
+            message = _failed(number, message)
+        try:
+            self.send(message, () if descriptor is None else (descriptor,), wait=wait)
+        except GeError as error:
+            self.send(_failed(number, error), wait=wait)
 
     def close(self) -> None:
         """Close the socket, once no thread sends any more; what was not sent is lost."""
@@ -166,3 +186,8 @@ class Outgoing:
             close_all(descriptors)
         self._unsent.clear()
         self._nbytes = self._num_descriptors = 0
+
+
+def _failed(number: int, error: GeError) -> Failed:
+    text = str(error)[:MAX_ERROR_CHARACTERS]
+    return Failed(id=number, error=type(error).__name__, message=text)

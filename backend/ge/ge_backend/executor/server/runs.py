@@ -27,11 +27,10 @@ from ge_backend.executor.protocol.messages import (
     TensorRef,
 )
 from ge_backend.executor.server.device_tensors import BoundRuns
-from ge_backend.executor.server.graph_cache import CachedGraph, Cost
 from ge_backend.executor.server.queue import Grant, too_late
 from ge_backend.tensors import DATA_TYPES, Array, Shape, encode_bytes
 
-__all__ = ["HeldGraph", "measure", "run", "run_graph"]
+__all__ = ["Cost", "HeldGraph", "measure", "run", "run_graph"]
 
 # A measurement is repeated only while it is short: one slow bucket must not slow the whole start.
 MEASURE_BUDGET_NS = 400_000_000
@@ -39,20 +38,30 @@ MEASURE_BUDGET_NS = 400_000_000
 TEXT = b"A run is measured with a sentence of some twenty words, as most texts that come have them."
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One set of input shapes: nanoseconds of its shortest run, 0: not measured; scratch bytes.
+
+    And the shapes of the outputs that it had.
+    """
+
+    run_ns: int
+    workspace_bytes: int
+    outputs: dict[str, Shape]
+
+
+@dataclass(slots=True)
 class HeldGraph:
     """A graph that a connection holds, and what of it is this connection's.
 
     Attributes:
-        entry: shared with all connections.
-        name: in the timeline.
+        graph: shared with all connections.
         states: of the sequences of this connection's runs, where the graph has such.
         count: how many sequences have a slot there.
         bound: makes runs whose tensors stay on the device, where the graph can.
     """
 
-    entry: CachedGraph
-    name: str = ""
+    graph: Graph
     states: StateStore | None = None
     count: int = 0
     bound: BoundRuns | None = None
@@ -92,7 +101,7 @@ def run_graph(
         results = held.bound.run(message, inputs, places)
     elif held.states is None:
         with quiet_failures() if message.trial else nullcontext():
-            results = held.entry.graph.run(inputs, places, exclusive=grant.alone)
+            results = held.graph.run(inputs, places, exclusive=grant.alone)
     else:
         results, states = held.states.run(
             inputs,
@@ -133,7 +142,7 @@ def run(held: HeldGraph, segment: Segment, message: Run, grant: Grant) -> tuple[
     done, results = run_graph(held, message, inputs, views, grant)
     try:
         strays = {n: value for n, value in results.items() if not _settle(n, value, views)}
-        spilled, descriptor = _spill(strays, held.entry.graph, segment, spill)
+        spilled, descriptor = _spill(strays, held.graph, segment, spill)
     except GeError as error:
         if held.states is None:
             raise
@@ -142,18 +151,19 @@ def run(held: HeldGraph, segment: Segment, message: Run, grant: Grant) -> tuple[
     return replace(done, settled=settled, spilled=spilled), descriptor
 
 
-def measure(held: HeldGraph, message: Prepare) -> Prepared:
+def measure(
+    graph: Graph, costs: dict[tuple[PrepareInput, ...], Cost], message: Prepare
+) -> Prepared:
     """Prepare a graph for these inputs and measure the shortest of some runs, once for all stubs.
 
-    The caller holds the entry's lock.
+    What is found out is put to its `costs`, which no other thread changes meanwhile.
     With no repeats it is only prepared, as after a restart, when costs are known already.
     """
-    costs = held.entry.costs
     cost = costs.get(message.inputs)
     cached = cost is not None and (cost.run_ns > 0 or message.repeats == 0)
     if cost is None or not cached:
         with quiet_failures():
-            cost = _measured(held.entry.graph, message)
+            cost = _measured(graph, message)
         if message.alone:
             costs[message.inputs] = cost
     return Prepared(
