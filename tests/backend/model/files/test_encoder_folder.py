@@ -180,6 +180,16 @@ def test_a_transformer_in_a_folder_of_its_own_is_refused(folder):
         read_encoder_folder(there)
 
 
+@pytest.mark.parametrize("kind", ["StaticEmbedding", "Router"])
+def test_a_folder_without_a_transformer_is_refused_by_its_modules(folder, kind):
+    """They are named, not the config.json that such a folder does not have."""
+    there = folder()
+    (there / "config.json").unlink()
+    write_modules(there, (kind, ""))
+    with pytest.raises(ConfigError, match=f"has the modules {kind}; expected Transformer and"):
+        read_encoder_folder(there)
+
+
 @pytest.mark.parametrize("lower_case", [False, True])
 def test_a_ranker_of_sentence_transformers_is_a_classifier(folder, lower_case):
     """Since 6 it is saved with a `modules.json`, of one module; an encoder so lacks its pooling."""

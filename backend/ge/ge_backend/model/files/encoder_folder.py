@@ -112,6 +112,9 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
     Raises:
         ConfigError: it is no such folder, or has a part that is not taken over.
     """
+    modules = _modules(folder)
+    if modules and modules[0][0] != "Transformer":  # such folders have no config.json
+        raise _other_modules(folder, modules)
     config = _read(folder / CONFIG)
     if writes := _writes(folder, config):
         raise ConfigError(f"{folder} holds a {writes}, which writes text; expected an encoder")
@@ -121,7 +124,6 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
             "read with it; export the encoder, and serve it as a model.onnx"
         )
     pooling, normalised = "", False
-    modules = _modules(folder)
     alone = [kind for kind, _ in modules] == ["Transformer"]  # as a ranker is saved
     if modules and not (alone and _output(folder, config) in HEADS.values()):
         pooling, normalised = _sentence(folder, modules)
@@ -219,10 +221,7 @@ def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]
     """Return how a sentence-transformers folder pools, and whether embeddings get unit length."""
     kinds = [kind for kind, _ in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ConfigError(
-            f"{folder} has the modules {', '.join(kinds)}; expected Transformer and Pooling, and "
-            "perhaps Normalize: serve any other part as a model of its own, in an ensemble"
-        )
+        raise _other_modules(folder, modules)
     if cut := _read_if_there(folder / PROMPTS).get("truncate_dim"):
         raise ConfigError(
             f"{folder / PROMPTS} cuts embeddings to {cut} numbers, which the model would not; set "
@@ -247,6 +246,14 @@ def _sentence(folder: Path, modules: list[tuple[str, Path]]) -> tuple[str, bool]
     if len(asked) != 1 or asked[0] not in POOLINGS:
         raise ConfigError(f"{folder} pools by {', '.join(asked)}; expected {', '.join(POOLINGS)}")
     return str(asked[0]), "Normalize" in kinds
+
+
+def _other_modules(folder: Path, modules: list[tuple[str, Path]]) -> ConfigError:
+    return ConfigError(
+        f"{folder} has the modules {', '.join(kind for kind, _ in modules)}; expected Transformer "
+        "and Pooling, and perhaps Normalize: serve any other part as a model of its own, in an "
+        "ensemble"
+    )
 
 
 def _max_length(folder: Path, config: Any) -> int:
