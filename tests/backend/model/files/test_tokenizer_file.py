@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
 from ge_backend.engines.preprocess.text import open_tokenizer
@@ -157,3 +157,22 @@ def test_entries_that_are_no_tokens_are_refused(tmp_path, held):
     settings = FAST | {"added_tokens_decoder": held}
     with pytest.raises(ModelError, match=r"tokenizer_config\.json: added_tokens_decoder has"):
         open_tokenizer(write(tmp_path, tokenizer_config=settings))
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("name", ["bos_token", "eos_token"])
+def test_a_switch_that_the_template_does_not_follow_is_told(tmp_path, name, template):
+    """Texts have the tokens that transformers gives them, which passes over the switch."""
+    path = write(tmp_path, tokenizer_config={**FAST, name: "<end>", f"add_{name}": True})
+    if template:
+        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<end> $A", special_tokens=[("<end>", END)]
+        )
+        tokenizer.save(str(path))
+    ids = AutoTokenizer.from_pretrained(tmp_path)("a").input_ids
+    assert Tokenizer.from_str(read_tokenizer(path).text).encode("a").ids == ids
+    assert (END in ids) == template
+    warnings = [] if template else ["no text gets the token '<end>'"]
+    told = [each.partition(": ")[2] for each in read_tokenizer(path).warnings]
+    assert [each.partition(":")[0] for each in told] == warnings

@@ -28,6 +28,7 @@ DECODER = "added_tokens_decoder"
 EXTRA = ("extra_special_tokens", "additional_special_tokens")
 # In this order; other names that end so follow.
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+AROUND = ("bos_token", "eos_token")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 Token = dict[str, Any]
@@ -80,6 +81,13 @@ def read_tokenizer(path: Path) -> TokenizerFile:
     for token in wanted.named:
         made.add(token)
     made.mark_special(wanted.names)
+    template = json.dumps(described.get("post_processor"))
+    made.warnings += [
+        f"no text gets the token {content!r}: the template of this file decides, as with "
+        "transformers 5, and not the switch in tokenizer_config.json"
+        for content in wanted.around
+        if json.dumps(content) not in template
+    ]
     if made.tokens != own:
         described["added_tokens"] = sorted(made.tokens.values(), key=lambda token: int(token["id"]))
         text = json.dumps(described)
@@ -93,6 +101,7 @@ class _Wanted:
         entries: tokens with their numbers, in their order.
         named: tokens that have a name, and special ones beside them.
         names: the contents of those with a name.
+        around: the contents of those that are to stand around each text.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -113,6 +122,12 @@ class _Wanted:
         extra = [
             _of(one, special=True) if isinstance(one, str) else _token(one, str(folder))
             for one in _extra(said)
+        ]
+        self.around = [
+            token["content"]
+            for name in AROUND
+            if said.get(f"add_{name}") is True
+            for token in _named({name: said.get(name)})
         ]
         self.names = frozenset(token["content"] for token in named)
         self.named = [*named, *extra]
