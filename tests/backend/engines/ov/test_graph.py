@@ -260,6 +260,20 @@ def test_whole_numbers_that_need_more_than_32_bits_are_refused(load, tmp_path, d
     assert graph.run({"x": x}, {}, exclusive=False)["y"].tolist() == x.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32"])
+def test_whole_numbers_that_fp32_has_not_are_refused(load, tmp_path, dtype):
+    """Where an operator computes in FP32: OpenVINO would give the remainder of another number."""
+    element = getattr(TensorProto, dtype.upper())
+    path = write(tmp_path / "i.onnx", nodes=[("Mod", ["x", "x"], ["y"])], element=element)
+    graph = load(path)
+    with pytest.raises(
+        GraphFailed, match=r"to 16777217, .* in FP32 here, up to 16777216; .*onnxruntime"
+    ):
+        graph.run({"x": np.array([3, 2**24 + 1], dtype)}, {}, exclusive=False)
+    x = np.array([2**24, 5], dtype)
+    assert graph.run({"x": x}, {}, exclusive=False)["y"].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("threads", "cores", "streams", "per_run"),
     [(0, 2, 2, 1), (1, 2, 2, 1), (2, 2, 1, 2), (0, 1, 1, 1)],

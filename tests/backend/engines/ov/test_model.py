@@ -123,6 +123,32 @@ def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
         signature_of(read_model(path), path)
 
 
+@pytest.mark.parametrize("element", ["UINT8", "INT8"])
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
+def test_arithmetic_of_8_bits_is_refused(tmp_path, op, element):
+    """OpenVINO cuts sums off at 255 and makes 1 of 3 / 5; of 32 bits all is as it should be."""
+    with pytest.raises(Unsupported, match=rf"is {element}, .*quotients.*onnxruntime"):
+        of_two(tmp_path, op, getattr(TensorProto, element))
+    assert of_two(tmp_path, op, TensorProto.INT32).inputs
+
+
+def test_shifts_of_8_bits_are_refused(tmp_path):
+    """OpenVINO makes 4 of 7 >> 1."""
+    with pytest.raises(Unsupported, match=r"is UINT8, .*quotients.*onnxruntime"):
+        of_two(tmp_path, "BitShift", TensorProto.UINT8, direction="RIGHT")
+    assert of_two(tmp_path, "BitShift", TensorProto.UINT32, direction="RIGHT").inputs
+
+
+def of_two(tmp_path, op, kind, **attributes):
+    """Return the signature of an operator of two tensors of a type."""
+    rows = [helper.make_tensor_value_info(name, kind, ["batch"]) for name in "xzy"]
+    node = helper.make_node(op, ["x", "z"], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", rows[:2], rows[2:])
+    opsets, path = [helper.make_opsetid("", 17)], tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return signature_of(read_model(path), path)
+
+
 @pytest.mark.parametrize(("least", "refused"), [(-3.4e38, True), (-1e36, False)])
 def test_a_quantised_range_that_is_too_wide_is_refused(tmp_path, least, refused):
     """OpenVINO would take all that lies in it for its least number."""

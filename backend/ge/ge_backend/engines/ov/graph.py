@@ -40,6 +40,7 @@ from ge_backend.engines.ov.model import (
     shared,
     signature_of,
 )
+from ge_backend.engines.ov.rounded import MAX_EXACT, rounded_inputs
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
 from ge_backend.model.files.model_file import model_bytes
@@ -70,7 +71,8 @@ class OpenVinoGraph(Graph):
     afterwards. Inputs are read and outputs written where the caller has them. How much scratch
     memory a run takes OpenVINO does not tell.
 
-    INT64 and UINT32 are computed as INT32; inputs that do not fit are refused.
+    INT64 and UINT32 are computed as INT32, and by some operators in FP32; inputs that do not fit
+    are refused.
     """
 
     shape_policy = BUCKETED
@@ -94,6 +96,7 @@ class OpenVinoGraph(Graph):
         self.precision = self._arithmetic.instead_of(source.precision)
         self._passed = passed_inputs(self._model)
         self._ranges = index_ranges(self._model)
+        self._rounded = rounded_inputs(self._model)
         states = [variable.info.variable_id for variable in self._model.get_variables()]
         if states:
             log.warning(
@@ -216,7 +219,7 @@ class OpenVinoGraph(Graph):
     def _check(self, inputs: Mapping[str, Array]) -> None:
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
         for place, spec in enumerate(self.signature.inputs):
-            _check_input(spec, inputs[spec.name])
+            _check_input(spec, inputs[spec.name], rounded=place in self._rounded)
             if place in self._ranges and inputs[spec.name].size:
                 # As ONNX Runtime: OpenVINO would give zeros.
                 check_indices("an index is out of bounds,", inputs[spec.name], *self._ranges[place])
@@ -279,18 +282,19 @@ class _Buckets:
     bodies: Mapping[ShapesKey, int] = field(default_factory=dict)
 
 
-def _check_input(spec: TensorSpec, array: Array) -> None:
+def _check_input(spec: TensorSpec, array: Array, *, rounded: bool) -> None:
     if array.dtype != spec.dtype.numpy or not agree(spec.dims, array.shape):
         shape = "x".join(map(str, array.shape))
         raise GraphFailed(
             f"input {spec.name!r} is {spec.describe()}; got {array.dtype} of shape [{shape}]"
         )
-    if spec.dtype.name in ("INT64", "UINT32") and array.size:
+    if array.size and (rounded or spec.dtype.name in ("INT64", "UINT32")):
         least, most = int(array.min()), int(array.max())
-        if least < INT32.min or most > INT32.max:
+        if least < INT32.min or most > INT32.max or (rounded and max(-least, most) > MAX_EXACT):
+            how = f"in FP32 here, up to {MAX_EXACT}" if rounded else "in 32 bits with a sign"
             raise GraphFailed(
                 f"input {spec.name!r} has values from {least} to {most}, and OpenVINO computes "
-                "whole numbers in 32 bits with a sign; set the parameter 'engine' to 'onnxruntime'"
+                f"whole numbers {how}; set the parameter 'engine' to 'onnxruntime'"
             )
 
 

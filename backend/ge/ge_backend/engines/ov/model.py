@@ -47,6 +47,9 @@ ELEMENTS: Mapping[str, Any] = {
 }
 # What it would take and compute in 32 bits and say nothing, or has hardly an operation for.
 INEXACT = {"f64": "FP64", "u64": "UINT64", "string": "BYTES"}
+# Of numbers of 8 bits these saturate, and quotients are rounded where others cut off.
+SATURATING = ("Add", "Subtract", "Multiply", "Divide", "Power")
+BYTE_SIZED = {"i8": "INT8", "u8": "UINT8"}
 
 Axes = Mapping[str, tuple[str, ...]]
 
@@ -231,6 +234,12 @@ def _check_exact(model: Any, path: Path) -> None:
             )
         for port in operator.outputs():
             kind = port.element_type.get_type_name()
+            if kind in BYTE_SIZED and operator.get_type_name() in SATURATING:
+                raise Unsupported(
+                    f"{path}: {operator.get_friendly_name()!r} is {BYTE_SIZED[kind]}, of which "
+                    "OpenVINO rounds quotients and cuts what goes beyond 8 bits; compute in INT32, "
+                    "or set the parameter 'engine' to 'onnxruntime'"
+                )
             if kind in INEXACT and not _is_small_count(operator):
                 raise Unsupported(
                     f"{path}: {operator.get_friendly_name()!r} is {INEXACT[kind]}, and OpenVINO "
