@@ -139,7 +139,9 @@ TEXT_PRESETS = _by_name(
             "max_num_batched_tokens": Choice(
                 "1024", "no step of prompts alone is long, and the next one comes in"
             ),
-            "itl_target_ms": Choice("50", "20 tokens a second are more than a person reads"),
+            "itl_target_ms": Choice(
+                "50", "prompts add no more to a step, whatever else it computes"
+            ),
             "max_waiting_requests": Choice("32", "more load than can be served is refused at once"),
             "priority": Choice("1", "goes first on a device that models share"),
         },

@@ -32,7 +32,7 @@ __all__ = ["StubHandler"]
 log = logging.getLogger(__name__)
 
 
-class _Nobody:
+class _NotHeld:
     """In place of the member that a message names, and there is not."""
 
     def receive(self, message: Any) -> NoReturn:
@@ -41,7 +41,7 @@ class _Nobody:
         raise ProtocolError(f"graph {message.graph} is not held by this connection")
 
 
-_NOBODY = _Nobody()
+_NOT_HELD = _NotHeld()
 
 
 class StubHandler:
@@ -109,9 +109,9 @@ class StubHandler:
         """
         take: Callable[[Any], messages.Message | Reply | None]
         if isinstance(message, messages.AboutGraph):
-            take = self.graphs.get(message.graph, _NOBODY).receive
+            take = self.graphs.get(message.graph, _NOT_HELD).receive
         elif isinstance(message, messages.Post):
-            take = self._posted_to.get(message.id, _NOBODY).receive
+            take = self._posted_to.get(message.id, _NOT_HELD).receive
         else:
             take = partial(self._control, descriptors)
         answer = result_or_error(take, self._executor.on_fault, message)
