@@ -11,15 +11,7 @@ pytest.importorskip("openvino")
 pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
 
-import openvino  # noqa: E402
-from openvino import opset13  # noqa: E402
-
-from ge_backend.engines.ov.blocks import (  # noqa: E402
-    STEPS,
-    arrange,
-    in_blocks,
-    in_one_block,
-)
+from ge_backend.engines.ov.blocks import STEPS, arrange, in_blocks  # noqa: E402
 from ge_backend.engines.torch.masked_layers import masks  # noqa: E402
 
 STEP = 32
@@ -91,24 +83,3 @@ def test_a_token_sees_what_it_sees_with_a_mask_over_all(window, causal):
     expected = whole.attend(*heads, **how)
     torch.testing.assert_close(found[:, :, :count], expected[:, :, :count])
     assert torch.isfinite(found).all()
-
-
-def test_in_one_block_nothing_is_looked_up_by_where_tokens_stand():
-    """What is looked up by a token is, such as its position; whatever slots say, it stands there."""
-    tokens = opset13.parameter([4, -1], openvino.Type.i32)
-    block_tokens = opset13.parameter([2, -1, -1], openvino.Type.i32)
-
-    def row(given, place):
-        return opset13.gather(opset13.convert(given, "i64"), np.int64(place), np.int64(0))
-
-    squares = opset13.gather(np.arange(9) ** 2, row(tokens, 1), np.int64(0))
-    standing = opset13.reshape(row(block_tokens, 0), np.array([-1]), False)
-    in_block = opset13.negative(opset13.gather(squares, standing, np.int64(0)))
-    again = opset13.gather(in_block, row(tokens, 3), np.int64(0))
-    model = openvino.Model([opset13.result(again)], [tokens, block_tokens])
-    given = np.zeros((4, 3), np.int32), np.zeros((2, 1, 3), np.int32)
-    given[0][1] = 4, 8, 2
-    for expected in ([-16, -16, -16], [-16, -64, -4]):
-        found = openvino.Core().compile_model(model, "CPU")(given)[0]
-        np.testing.assert_array_equal(found, expected)
-        in_one_block(model)

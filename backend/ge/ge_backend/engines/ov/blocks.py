@@ -15,22 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from ge_backend.engines.ov.nodes import replace
 from ge_backend.engines.torch.masked_layers import NO_ROW, Masks, RowAttention
 from ge_backend.tensors import Array
 
-__all__ = ["STEPS", "Blocks", "arrange", "in_blocks", "in_one_block"]
+__all__ = ["STEPS", "Blocks", "arrange", "in_blocks", "width_for"]
 
 # Blocks are a multiple of these wide, by the arithmetic as OpenVINO calls it. In BF16 on AMX 8 and
 # 16 rows of log-normal lengths took 2 to 10 % longer with 16, and 32 rows as long; without it one
 # row of more than 64 tokens took 2 to 3 % longer. In FP32 one and two rows took 2 to 3 % less with
 # 16, and more rows as long.
 STEPS = {"bf16": 32, "f32": 16}
-# What a graph looks up by where tokens stand in blocks: input, and the row of it. These are slots,
-# the last row of its tokens, and which token stands in a slot; see `Blocks`.
-PLACES = ((0, 3), (1, 0))
-# Operators that leave whole numbers as they are.
-SAME_NUMBERS = ("Convert", "Reshape", "Squeeze", "Unsqueeze")
 # Lengths of rows alone whose blocks are kept; the longest take 50 kB.
 KEPT = 128
 
@@ -49,19 +43,20 @@ class Blocks:
     block_tokens: Array
 
 
-def arrange(ends: Array, size: int, step: int) -> Blocks:
+def arrange(ends: Array, size: int, step: int, width: int = 0) -> Blocks:
     """Return whole rows in few blocks: the longest first, each in the first that has room.
 
     Args:
         ends: INT64 `[rows + 1]`: where rows begin and end, from 0 on.
         size: R.
         step: blocks are a multiple of it wide.
+        width: of the blocks, where all rows find room in one; 0: as wide as the longest needs.
     """
     if len(ends) == 2:  # noqa: PLR2004 - one row
         length = int(ends[1])
-        return _alone(length, size, _width_for(max(1, length), step))
+        return _alone(length, size, width or width_for(max(1, length), step))
     lengths = np.diff(ends)
-    width = _width_for(int(lengths.max(initial=1)), step)
+    width = width or width_for(int(lengths.max(initial=1)), step)
     starts = np.zeros_like(lengths)
     free: list[int] = []
     for row in np.argsort(-lengths, kind="stable").tolist():
@@ -93,7 +88,7 @@ def _alone(length: int, size: int, width: int) -> Blocks:
     return Blocks(slots=slots, block_tokens=block_tokens)
 
 
-def _width_for(length: int, step: int) -> int:
+def width_for(length: int, step: int) -> int:
     """Return how wide a block is that a row of `length` tokens stands in."""
     return -(-length // step) * step
 
@@ -101,35 +96,6 @@ def _width_for(length: int, step: int) -> int:
 def in_blocks(dtype: torch.dtype) -> Callable[..., RowAttention]:
     """Return what keeps rows apart so, of `Blocks` and of positions, in layers of this type."""
     return lambda slots, block_tokens, positions: _InBlocks(slots, block_tokens, positions, dtype)
-
-
-def in_one_block(model: Any) -> None:
-    """Have layers in blocks take one block, in place, in which tokens stand as they lie.
-
-    Nothing is looked up by slots, and nothing by which token stands there; whose it is counts.
-    """
-    for operator in model.get_ops():
-        if operator.get_type_name() == "Gather" and _looked_up_by(model, operator) in PLACES:
-            replace(operator, [operator.input_value(0)])
-
-
-def _looked_up_by(model: Any, gather: Any) -> tuple[int, int] | None:
-    """Return the input, and the row of it, by which it looks up; None: by something else."""
-    row = _made_by(gather.input_value(1))
-    if row.get_type_name() != "Gather":
-        return None
-    given, place = (_made_by(port) for port in row.input_values()[:2])
-    if given.get_type_name() != "Parameter" or place.get_type_name() != "Constant":
-        return None
-    return model.get_parameter_index(given), int(place.get_data())
-
-
-def _made_by(numbers: Any) -> Any:
-    """Return the operator that whole numbers come from, in whatever shape."""
-    operator = numbers.get_node()
-    while operator.get_type_name() in SAME_NUMBERS:
-        operator = operator.input_value(0).get_node()
-    return operator
 
 
 class _InBlocks:

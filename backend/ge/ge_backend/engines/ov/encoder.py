@@ -28,7 +28,7 @@ from ge_backend.device.machine.host_memory import give_back_freed
 from ge_backend.device.machine.threads import Cores
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
-from ge_backend.engines.ov.blocks import STEPS, arrange, in_blocks, in_one_block
+from ge_backend.engines.ov.blocks import STEPS, arrange, in_blocks, width_for
 from ge_backend.engines.ov.by_shape import by_shape, fixed
 from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.engines.ov.nodes import replace, whole
@@ -162,7 +162,7 @@ class OpenVinoLayers:
         def sized() -> Layers:
             try:
                 compiled = _Compiled(
-                    lambda: compile_any(_sized(self._model, sizes)), self._shown, step, sizes
+                    lambda: compile_any(_sized(self._model, step, sizes)), self._shown, step, sizes
                 )
             except ENGINE_ERRORS as error:
                 raise Unsupported(cause(error)) from error
@@ -279,7 +279,7 @@ class _Compiled:
         body = self._bodies.get(size)
         if body is None:
             return self._other, *_inputs(tokens, self._step)
-        return body, tokens.inputs, tokens.inputs[2:, np.newaxis]  # see `in_one_block`
+        return body, *_inputs(tokens, self._step, width_for(size, self._step))
 
 
 class _Requests:
@@ -314,7 +314,7 @@ class _Request:
             if own is not None and own.shape == array.shape:
                 np.copyto(own, array)
                 continue
-            own = self._inputs[index] = array.astype(np.int32, order="C")
+            own = self._inputs[index] = array.copy()
             self.infer_request.set_input_tensor(index, openvino.Tensor(own, shared_memory=True))
 
 
@@ -333,13 +333,13 @@ class _Unpacked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         return hidden
 
 
-def _inputs(tokens: Tokens, step: int) -> tuple[Array, Array]:
+def _inputs(tokens: Tokens, step: int, width: int = 0) -> tuple[Array, Array]:
     """Return INT64 `[4, R]`: tokens, positions, types and slots; and `Blocks.block_tokens`.
 
-    `step` is as of `arrange`.
+    `step` and `width` are as of `arrange`.
     """
     given = tokens.inputs.copy()
-    blocks = arrange(tokens.ends, given.shape[1], step)
+    blocks = arrange(tokens.ends, given.shape[1], step, width)
     given[3] = blocks.slots
     return given, blocks.block_tokens
 
@@ -353,15 +353,13 @@ def _rounded(sizes: Sequence[int], tokens: int) -> int:
     return next((size for size in sizes if size >= tokens), rounded_tokens(tokens))
 
 
-def _sized(model: Any, sizes: Sequence[int]) -> Any:
+def _sized(model: Any, step: int, sizes: Sequence[int]) -> Any:
     """Return a model with a body for chunks of each of these sizes, and one for all others behind.
 
     It takes which one, and what the model takes.
     """
-    one_block = model.clone()
-    in_one_block(one_block)
-    bodies = [fixed(one_block, ((4, size), (2, 1, size))) for size in sizes]
-    return by_shape([*bodies, model.clone()])
+    shapes = [((4, size), (2, 1, width_for(size, step))) for size in sizes]
+    return by_shape([*(fixed(model, each) for each in shapes), model.clone()])
 
 
 def _converted(encoder: PackedEncoder, kind: str) -> Any:
@@ -384,26 +382,14 @@ def _converted(encoder: PackedEncoder, kind: str) -> Any:
         frontend = FrontEndManager().load_by_framework("pytorch")
         model = frontend.convert(frontend.load(decoder))
     for port, given in zip(model.inputs, example, strict=True):
-        free = openvino.PartialShape([given.shape[0], *[-1] * (given.ndim - 1)])
-        port.get_node().set_partial_shape(free)
-        _narrow(port)
+        port.get_node().set_element_type(openvino.Type.i64)
+        free = [given.shape[0], *[-1] * (given.ndim - 1)]
+        port.get_node().set_partial_shape(openvino.PartialShape(free))
     model.validate_nodes_and_infer_types()
     apply_workarounds(model)
     if kind == "bf16":
         _look_up_angles(model, min(encoder.max_length, LONGEST_ROW))
     return model
-
-
-def _narrow(port: Any) -> None:
-    """Have a model take INT32, which OpenVINO computes whole numbers in.
-
-    It makes them of INT64 in an operator of its own: 30 us of each run.
-    """
-    port.get_node().set_element_type(openvino.Type.i32)
-    readers = port.get_target_inputs()
-    wide = opset13.convert(port, openvino.Type.i64)
-    for reader in readers:
-        reader.replace_source_output(wide.output(0))
 
 
 def _look_up_angles(model: Any, most: int) -> None:
@@ -415,7 +401,7 @@ def _look_up_angles(model: Any, most: int) -> None:
     angles = cut_angles(model)
     if angles is None:
         return
-    tokens = np.zeros((4, most), np.int32)
+    tokens = np.zeros((4, most), np.int64)
     tokens[1] = np.arange(most)
     places = model.get_parameters()[-len(angles.model.outputs) :]
     positions = opset13.gather(model.input(TOKENS), whole(1), whole(0))
