@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+pytest.importorskip("tokenizers")
+
 from builders.text import write_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory
 from ge_backend.host.room import Room
