@@ -188,6 +188,11 @@ class Cancelled(GeError):
 class ProtocolError(GeError):
     """A message that this version does not understand."""
 
+    @classmethod
+    def not_held(cls, graph: int) -> ProtocolError:
+        """Return the error of a message about a graph that its connection has not loaded."""
+        return cls(f"graph {graph} is not held by this connection")
+
 
 class ServerError(GeError):
     """Tritonserver was not found, did not start, or died."""

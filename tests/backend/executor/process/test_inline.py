@@ -235,6 +235,15 @@ def test_runs_side_by_side_end_as_they_do_and_none_has_all_cores(session, monkey
     assert session.run_here(*lone()).done.alone
 
 
+def test_a_run_here_of_no_graph_is_told_so(session, monkeypatch):
+    """Such as one that was planned before its executor was another one."""
+    run, inputs = lone()
+    assert isinstance(session.run_here(replace(run, graph=99), inputs).error, ProtocolError)
+    monkeypatch.setattr(Session, "graph", 99)
+    ended = dict(session.run_side_by_side([lone(), lone()]))
+    assert [type(ended[at].error) for at in range(2)] == [ProtocolError, ProtocolError]
+
+
 def test_an_error_of_a_run_here_is_its_outcome(session, monkeypatch):
     """The session goes on; what is unforeseen is told as a failure of the graph."""
 

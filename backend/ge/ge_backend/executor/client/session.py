@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ge_backend.device.base import GraphSource
-from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory
+from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory, ProtocolError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.in_flight import InFlight, RunResult
 from ge_backend.executor.client.served_files import ServedFiles
@@ -288,7 +288,9 @@ class Session:
         connection = self._connection
         if connection is None or connection.here is None:
             raise ExecutorLost(NOT_HERE)
-        return _result(run, connection.here[run.graph].run_here(run, inputs))
+        if (graph := connection.here.get(run.graph)) is None:
+            return _result(run, ProtocolError.not_held(run.graph))
+        return _result(run, graph.run_here(run, inputs))
 
     def run_side_by_side(
         self, runs: Sequence[tuple[messages.Run, Mapping[str, Array]]]
@@ -301,7 +303,11 @@ class Session:
         connection = self._connection
         if connection is None or connection.here is None:
             raise ExecutorLost(NOT_HERE)
-        for index, outcome in connection.here[self.graph].run_side_by_side(runs):
+        if (graph := connection.here.get(self.graph)) is None:
+            for index, (run, _) in enumerate(runs):
+                yield index, _result(run, ProtocolError.not_held(run.graph))
+            return
+        for index, outcome in graph.run_side_by_side(runs):
             yield index, _result(runs[index][0], outcome)
 
     def reopen(self) -> None:

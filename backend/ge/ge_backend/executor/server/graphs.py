@@ -217,8 +217,7 @@ class GraphClient:
         jobs: list[Job] = []
         for index, (message, inputs) in enumerate(given):
             if message.graph != self.answer.graph:
-                text = f"graph {message.graph} is not held by this connection"
-                results.put((index, ProtocolError(text)))
+                results.put((index, ProtocolError.not_held(message.graph)))
                 continue
             action = partial(run_graph, self._held, message, inputs, {})
             post = partial(_put_as, results, index)

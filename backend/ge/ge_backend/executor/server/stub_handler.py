@@ -38,7 +38,7 @@ class _NotHeld:
     def receive(self, message: Any) -> NoReturn:
         if isinstance(message, messages.Post):
             raise ProtocolError(f"service {message.id} was not opened by this connection")
-        raise ProtocolError(f"graph {message.graph} is not held by this connection")
+        raise ProtocolError.not_held(message.graph)
 
 
 _NOT_HELD = _NotHeld()
