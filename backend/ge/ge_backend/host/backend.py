@@ -200,15 +200,14 @@ class Backend:
         started = time.perf_counter()
         readable: list[Request] = []
         layout, steps, description = self._pipeline.layout, self._steps, self._description
-        sequence: Any = self._config.sequence is None
+        sequential = self._config.sequence is not None
         for index, host_request in enumerate(host_requests):
             request, response = host_request.request, None
             try:
                 if description is not None:
                     response = description.answer(request, self._room)
-                if response is None and self._config.sequence is not None:
-                    sequence = sequence_of(request)
-                if response is None and sequence:
+                sequence: Any = sequential and response is None and sequence_of(request)
+                if response is None and (sequence or not sequential):
                     read = read_request(index, host_request, layout)
                     readable.append(read if steps is None else steps.admit(read, sequence, request))
                     continue

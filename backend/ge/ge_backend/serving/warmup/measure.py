@@ -124,7 +124,7 @@ def measured_costs(
     if kept:
         found = len(entries) - len(missing)
         log.info("costs of %d buckets are kept from an earlier start", found)
-    chosen = entries if _prepared(session) else [*missing, *_rerun(session, entries, kept)]
+    chosen = entries if session.shape_policy.padded else [*missing, *_rerun(session, entries, kept)]
     measured = _warmed(model, others, chosen, kept.keys(), stopped)
     costs = {**kept, **measured}
     if measured.keys() - kept.keys():
@@ -152,7 +152,7 @@ def added_costs(
     session, buckets = model.session, model.grid.entries
     fresh = [bucket for bucket in buckets if bucket not in known]
     to_measure = fresh if model.config.warmup else []
-    chosen = buckets if _prepared(session) else to_measure
+    chosen = buckets if session.shape_policy.padded else to_measure
     measured = _warmed(model, others, chosen, known.keys(), stopped)
     if stopped():
         raise Cancelled("the model is unloaded before its new buckets are prepared")
@@ -231,18 +231,14 @@ def _warmed(
     measured = warm_up(model.session, layout, chosen, REPEATS, known=known, stopped=stopped)
 
     def prepare(session: Session) -> None:
-        own = buckets if _prepared(session) else _rerun(session, buckets, buckets)
+        padded = session.shape_policy.padded
+        own = buckets if padded else _rerun(session, buckets, buckets)
         warm_up(session, layout, own, 0, known=buckets, stopped=stopped)
 
     if others:
         with ThreadPoolExecutor(len(others)) as threads:
             list(threads.map(prepare, others))  # raises what any of them raised
     return measured
-
-
-def _prepared(session: Session) -> bool:
-    """Whether every bucket is prepared at every start, and not only those without a cost."""
-    return session.shape_policy.padded
 
 
 def _machine(session: Session) -> list[str]:
