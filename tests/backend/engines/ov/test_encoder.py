@@ -157,19 +157,6 @@ def test_results_are_the_callers_own(encoder):
     np.testing.assert_array_equal(first, kept)
 
 
-def test_requests_are_used_again(encoder, monkeypatch):
-    """As many are made as run at once."""
-    made = []
-    take = module._Requests.take
-    monkeypatch.setattr(
-        module._Requests, "take", lambda self: made.append(not self.idle) or take(self)
-    )
-    run = OpenVinoLayers(encoder).layers(1, 2)
-    for count in (5, 7, 5):
-        run(rows(count))
-    assert made == [True, False, False]
-
-
 def test_inputs_of_the_same_shape_are_set_once(encoder, monkeypatch):
     """What a later run takes is written over them; a run of another shape is right, too."""
     made = []

@@ -65,7 +65,7 @@ def shapes(*sizes):
 @pytest.mark.parametrize(("precision", "most", "least"), [("origin", 1e-4, 0), ("bf16", 0.5, 1e-4)])
 def test_precision_is_what_was_asked_for(load, precision, most, least):
     """OpenVINO would take bf16 by itself where the CPU has it; `origin` is 32 bits."""
-    options = load(precision=precision)._narrow.get_property("INFERENCE_PRECISION_HINT")
+    options = load(precision=precision)._narrow.compiled.get_property("INFERENCE_PRECISION_HINT")
     has_bf16 = computed_in(torch.bfloat16) == torch.bfloat16
     bf16 = openvino.Type.bf16 if has_bf16 else openvino.Type.f32
     assert options == {"origin": openvino.Type.f32, "bf16": bf16}[precision]
@@ -78,7 +78,7 @@ def test_bf16_is_computed_in_fp32_where_the_processor_has_none(load, monkeypatch
     """With AVX512 OpenVINO would compute in BF16 there, and take tens of times as long."""
     monkeypatch.setattr(arithmetic, "has_bf16", lambda: False)
     with caplog.at_level("INFO"):
-        hint = load(precision="bf16")._narrow.get_property("INFERENCE_PRECISION_HINT")
+        hint = load(precision="bf16")._narrow.compiled.get_property("INFERENCE_PRECISION_HINT")
     assert hint == openvino.Type.f32
     assert "this processor has no BF16" in caplog.text
 
@@ -281,8 +281,8 @@ def test_whole_numbers_that_fp32_has_not_are_refused(load, tmp_path, dtype):
 def test_threads_of_a_run(load, threads, cores, streams, per_run):
     """As many runs at once as cores allow."""
     graph = load(threads=threads, cores=cores)
-    assert int(graph._narrow.get_property("NUM_STREAMS")) == streams
-    assert int(graph._narrow.get_property("INFERENCE_NUM_THREADS")) == streams * per_run
+    assert int(graph._narrow.compiled.get_property("NUM_STREAMS")) == streams
+    assert int(graph._narrow.compiled.get_property("INFERENCE_NUM_THREADS")) == streams * per_run
 
 
 def test_runs_that_are_alone_may_take_all_cores(load):

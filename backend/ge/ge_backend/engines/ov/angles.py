@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import openvino
 from openvino import opset13
 
-from ge_backend.engines.ov.model import infer
+from ge_backend.engines.ov.requests import BorrowingRequest, Requests
 from ge_backend.tensors import Array
 
 __all__ = ["Angles", "ComputedAngles", "cut_angles"]
@@ -40,12 +39,19 @@ class Angles:
     inputs: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputedAngles:
-    """Angles as a compiled model of `Angles.model`, which several threads may run at once."""
+    """Angles by a compiled model of `Angles.model`.
 
-    compiled: Any
-    inputs: tuple[int, ...]
+    Args:
+        compiled: one that has not run yet.
+        at_once: how many threads compute them at once.
+        inputs: which of the other model's inputs it takes, by their places.
+    """
+
+    def __init__(self, compiled: Any, at_once: int, inputs: Sequence[int]) -> None:
+        self._requests = Requests(compiled, at_once, BorrowingRequest)
+        self._ranks = [len(port.partial_shape) for port in compiled.outputs]
+        self._inputs = inputs
 
     def of(self, given: Sequence[Array]) -> list[Array]:
         """Return FP32 sines and cosines of the other model's own inputs.
@@ -53,13 +59,11 @@ class ComputedAngles:
         Raises:
             RuntimeError: or another one of `ENGINE_ERRORS`: these do not fit it.
         """
-        request = self.compiled.create_infer_request()
-        for index, place in enumerate(self.inputs):
-            request.set_input_tensor(index, openvino.Tensor(given[place], shared_memory=True))
-        infer(request)
-        return [
-            np.array(request.get_output_tensor(at).data) for at in range(len(self.compiled.outputs))
-        ]
+        taken = [openvino.Tensor(given[place], shared_memory=True) for place in self._inputs]
+        angles = [openvino.Tensor(openvino.Type.f32, [0] * rank) for rank in self._ranks]
+        with self._requests.taken() as request:
+            request.run(taken, dict(enumerate(angles)))
+        return [tensor.data for tensor in angles]
 
 
 def cut_angles(model: Any) -> Angles | None:

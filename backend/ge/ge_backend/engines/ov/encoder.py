@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -33,6 +32,7 @@ from ge_backend.engines.ov.by_shape import by_shape, fixed
 from ge_backend.engines.ov.model import ENGINE_ERRORS, cause, compile_for_cpu, infer
 from ge_backend.engines.ov.nodes import replace, whole
 from ge_backend.engines.ov.precision import PRECISIONS, computed_in
+from ge_backend.engines.ov.requests import Requests
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.engines.ov.workarounds import apply_workarounds
 from ge_backend.engines.torch.encoder import Layers, PackedEncoder
@@ -162,7 +162,11 @@ class OpenVinoLayers:
         def sized() -> Layers:
             try:
                 compiled = _Compiled(
-                    lambda: compile_any(_sized(self._model, step, sizes)), self._shown, step, sizes
+                    lambda: compile_any(_sized(self._model, step, sizes)),
+                    self._shown,
+                    step,
+                    at_once,
+                    sizes,
                 )
             except ENGINE_ERRORS as error:
                 raise Unsupported(cause(error)) from error
@@ -170,7 +174,7 @@ class OpenVinoLayers:
             return _chunks(self._encoder, partial(_rounded, sizes)).layers(compiled.run)
 
         with _refusing():
-            compiled = _Compiled(lambda: compile_any(self._model), self._shown, step)
+            compiled = _Compiled(lambda: compile_any(self._model), self._shown, step, at_once)
         free = _chunks(self._encoder).layers(compiled.run)
         if at_once > 1:
             return free
@@ -227,13 +231,14 @@ class _BetterLater:
 
 
 class _Compiled:
-    """One compiled model, and its requests, which later runs use again: a new one costs 8 %.
+    """One compiled model, and its requests.
 
     Args:
         compile_once: makes the model; called again when a run has failed, since what OpenVINO then
             computes of other shapes was seen to fail as well.
         shown: returns what is given of a chunk's hidden states, in memory of its own.
         step: of the widths of blocks.
+        at_once: how many of its runs are computed at once.
         sizes: the chunks that it has bodies for; see `_sized`. None: it takes any, and no choice.
     """
 
@@ -242,34 +247,33 @@ class _Compiled:
         compile_once: Callable[[], Any],
         shown: Callable[[Array, Tokens], Array],
         step: int,
+        at_once: int,
         sizes: Sequence[int] = (),
     ) -> None:
         self._compile, self._shown, self._step, self._sizes = compile_once, shown, step, sizes
+        self._at_once = at_once
         self._bodies = {size: np.array(place, np.int32) for place, size in enumerate(sizes)}
         self._other = np.array(len(sizes), np.int32)
         self._requests = self._compiled()
 
     def run(self, tokens: Tokens) -> Array:
         """Return FP32 `[T, W]`, the hidden states of these tokens, or what is given of them."""
-        all_requests, size = self._requests, tokens.inputs.shape[1]
-        requests = all_requests[size if size in self._bodies else 0]
-        request = requests.take()
+        requests, size = self._requests, tokens.inputs.shape[1]
         try:
-            request.give(self._given(tokens))
-            infer(request.infer_request)
-            hidden = request.infer_request.get_output_tensor(0).data[: tokens.count]
-            found = self._shown(hidden, tokens)
+            with requests[size if size in self._bodies else 0].taken() as request:
+                request.give(self._given(tokens))
+                infer(request.infer_request)
+                hidden = request.infer_request.get_output_tensor(0).data[: tokens.count]
+                return self._shown(hidden, tokens)
         except ENGINE_ERRORS as error:
             with signal_stack_kept():
                 self._requests = self._compiled()
             raise RuntimeError(cause(error)) from error
-        requests.idle.append(request)
-        return found
 
-    def _compiled(self) -> Mapping[int, _Requests]:
+    def _compiled(self) -> Mapping[int, Requests[_Request]]:
         """Return the requests of each body, 0 for that of any size."""
         compiled = self._compile()
-        return {size: _Requests(compiled) for size in (0, *self._sizes)}
+        return {size: Requests(compiled, self._at_once, _Request) for size in (0, *self._sizes)}
 
     def _given(self, tokens: Tokens) -> tuple[Array, ...]:
         """Return what the model takes: which body, where it has several, and `_inputs`."""
@@ -280,21 +284,6 @@ class _Compiled:
         if body is None:
             return self._other, *_inputs(tokens, self._step)
         return body, *_inputs(tokens, self._step, width_for(size, self._step))
-
-
-class _Requests:
-    """The requests of one body of a compiled model that no run uses now."""
-
-    def __init__(self, compiled: Any) -> None:
-        self._compiled = compiled
-        self.idle: deque[_Request] = deque()
-
-    def take(self) -> _Request:
-        """Return one that is idle, else a new one."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return _Request(self._compiled.create_infer_request())
 
 
 class _Request:
@@ -408,7 +397,7 @@ def _look_up_angles(model: Any, most: int) -> None:
     if angles.inputs != (TOKENS,):
         raise Unsupported("its angles are computed of more than positions")
     compiled = compile_for_cpu(angles.model, precision="f32", threads=1)
-    tables = ComputedAngles(compiled=compiled, inputs=angles.inputs).of([tokens])
+    tables = ComputedAngles(compiled, 1, angles.inputs).of([tokens])
     for place, table in zip(places, tables, strict=True):
         along = table.shape.index(most)
         found = opset13.gather(opset13.constant(table), positions, whole(along))

@@ -34,12 +34,12 @@ from ge_backend.engines.ov.model import (
     ENGINE_ERRORS,
     cause,
     compile_for_cpu,
-    infer,
     passed_inputs,
     read_model,
     shared,
     signature_of,
 )
+from ge_backend.engines.ov.requests import BorrowingRequest, Requests
 from ge_backend.engines.ov.rounded import MAX_EXACT, rounded_inputs
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
@@ -67,9 +67,8 @@ class OpenVinoGraph(Graph):
     have one of its own (54 MB for a file of 90 MB); loaded from OpenVINO's cache it takes 140 MB.
     A body takes 8 MB and another 5 for each further run at once, however small its shape is.
 
-    Every run has a request of its own, which costs 10 microseconds and holds no memory
-    afterwards. Inputs are read and outputs written where the caller has them. How much scratch
-    memory a run takes OpenVINO does not tell.
+    Inputs are read and outputs written where the caller has them. How much scratch memory a run
+    takes OpenVINO does not tell.
 
     INT64 and UINT32 are computed as INT32, and by some operators in FP32; inputs that do not fit
     are refused.
@@ -85,7 +84,7 @@ class OpenVinoGraph(Graph):
             )
         self._path = Path(source.path)
         # Weights outside the file are read from where they lie, whenever it is compiled.
-        compile_wide = source.unchanged(lambda: self._compile(self._model, cores.count, 1))
+        compile_wide = source.unchanged(lambda: self._opened(self._model, cores.count, 1))
         self._model: Any = read_model(self._path)
         asked = source.declared.signature
         names = [spec.name for spec in (*asked.inputs, *asked.outputs)]
@@ -111,7 +110,7 @@ class OpenVinoGraph(Graph):
         self._angles = self._cut() if self._arithmetic.kind == "bf16" else None
         self._chosen: frozenset[ShapesKey] = frozenset()
         self._buckets = _Buckets()
-        narrow = self._compile(self._model, self._per_run, self._streams)
+        narrow = self._opened(self._model, self._per_run, self._streams)
         self._threads = ThreadChoice(cores, source.threads, narrow, compile_wide, signal_stack_kept)
         self._narrow = narrow
 
@@ -139,19 +138,19 @@ class OpenVinoGraph(Graph):
         """Run once; see `Graph.run`."""
         self._check(inputs)
         with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
-            buckets, body = self._buckets, None
-            if session is self._narrow and buckets.bodies:
+            requests, buckets, first = session, self._buckets, tuple[Array, ...]()
+            if session is self._narrow and buckets.requests is not None:
                 body = buckets.bodies.get(shapes_key(shapes_of(inputs)))
-            compiled = session if body is None else buckets.compiled
-            first = () if body is None else (np.array(body, np.int32),)
+                if body is not None:
+                    requests, first = buckets.requests, (np.array(body, np.int32),)
             try:
                 try:
-                    return self._run(compiled, first, inputs, outputs)
+                    return self._run(requests, first, inputs, outputs)
                 except ENGINE_ERRORS:
                     if not outputs:
                         raise
                 # Either a place is too small for the result, or the run would fail anyway.
-                return self._run(compiled, first, inputs, {})
+                return self._run(requests, first, inputs, {})
             except ENGINE_ERRORS as error:
                 raise failure(RuntimeError(cause(error)), str(self._path)) from error
 
@@ -167,7 +166,11 @@ class OpenVinoGraph(Graph):
         if cut is None:
             return None
         compiled = self._compile(cut.model, self._per_run, self._streams, Arithmetic())
-        return ComputedAngles(compiled=compiled, inputs=cut.inputs)
+        return ComputedAngles(compiled, self._streams, cut.inputs)
+
+    def _opened(self, model: Any, threads: int, streams: int) -> Requests[BorrowingRequest]:
+        """Return what runs a model: `streams` runs at once, of `threads` each."""
+        return Requests(self._compile(model, threads, streams), streams, BorrowingRequest)
 
     def _compile(
         self, model: Any, threads: int, streams: int, arithmetic: Arithmetic | None = None
@@ -204,17 +207,15 @@ class OpenVinoGraph(Graph):
                 made[key] = fixed(self._model, [array.shape for array in self._given(zeros)])
             except ENGINE_ERRORS as error:
                 log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))
-        compiled = None
+        requests = None
         if made:
             try:
-                compiled = self._compile(
-                    by_shape(list(made.values())), self._per_run, self._streams
-                )
+                requests = self._opened(by_shape(list(made.values())), self._per_run, self._streams)
             except ModelError as error:
                 log.info("%s; its buckets run in the model for any shape", error)
                 made = {}
         bodies = {key: place for place, key in enumerate(made)}
-        return _Buckets(tried=chosen, compiled=compiled, bodies=bodies)
+        return _Buckets(tried=chosen, requests=requests, bodies=bodies)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
@@ -238,27 +239,24 @@ class OpenVinoGraph(Graph):
 
     def _run(
         self,
-        compiled: Any,
+        requests: Requests[BorrowingRequest],
         first: Sequence[Array],
         inputs: Mapping[str, Array],
         outputs: Mapping[str, Array],
     ) -> dict[str, Array]:
         """Run a compiled model once; `first` is what it takes before the graph's own inputs."""
-        request = compiled.create_infer_request()
-        given = self._given(inputs)  # kept meanwhile
+        given = self._given(inputs)
         kinds = [ELEMENTS[spec.dtype.name] for spec in self.signature.inputs]
         angles = [openvino.Type.f32] * (len(given) - len(kinds))
-        for index, array in enumerate(first):
-            request.set_input_tensor(index, openvino.Tensor(array, shared_memory=True))
-        for index, (array, kind) in enumerate(zip(given, [*kinds, *angles], strict=True)):
-            request.set_input_tensor(len(first) + index, shared(array, kind))
-        places: dict[int, tuple[Array | None, Any]] = {}
-        for index, spec in enumerate(self.signature.outputs):
-            if index not in self._passed:
-                place, tensor = _place(spec, compiled.outputs[index], outputs.get(spec.name))
-                places[index] = place, tensor
-                request.set_output_tensor(index, tensor)
-        infer(request)
+        tensors = [openvino.Tensor(array, shared_memory=True) for array in first]
+        tensors += [shared(*one) for one in zip(given, [*kinds, *angles], strict=True)]
+        with requests.taken() as request:
+            places = {
+                index: _place(spec, request.outputs[index], outputs.get(spec.name))
+                for index, spec in enumerate(self.signature.outputs)
+                if index not in self._passed
+            }
+            request.run(tensors, {index: tensor for index, (_, tensor) in places.items()})
         return {
             spec.name: _result(spec, *places[index])
             if index in places
@@ -273,12 +271,12 @@ class _Buckets:
 
     Attributes:
         tried: the buckets that it was compiled for, as far as that went.
-        compiled: a model that `by_shape` made; None where there are none.
+        requests: of a model that `by_shape` made; None where there are none.
         bodies: which of its bodies a bucket has.
     """
 
     tried: frozenset[ShapesKey] = frozenset()
-    compiled: Any = None
+    requests: Requests[BorrowingRequest] | None = None
     bodies: Mapping[ShapesKey, int] = field(default_factory=dict)
 
 
