@@ -79,6 +79,15 @@ def pytest_configure(config):
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # also where a test imports it by itself
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.option.dist != "loadfile":
+        return None
+    from workers import FileScheduling
+
+    return FileScheduling(config, log)
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         folder = folder_of(item.path)
