@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from builders.waiting import comes_true  # noqa: F401 - many tests find it here
 from fakes.null_device import EXECUTORS, NullDevice
 from ge_backend.device.base import GraphSource
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.client.reopening import GRAPHS
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.protocol.messages import Run
 from ge_backend.executor.server.executor import Executor
 from ge_backend.serving.fleet.fleet import Fleet
-from ge_backend.serving.fleet.fleet_device import Pauses
 
 DEADLY = 666.0  # an input with this value ends the process, if the model says so
 
@@ -122,7 +123,7 @@ def order(session, value, *, rows=2, length=3, deadline_ns=0, predict=True):
     return Run(id=0, graph=0, arena=0, inputs=(ref,), outputs=places, deadline_ns=deadline_ns)
 
 
-SHORT = Pauses(first_s=0.01, most_s=0.05)
+SHORT = replace(GRAPHS, first_s=0.01, most_s=0.05)
 
 
 def fleet_of(session):

@@ -2,6 +2,7 @@
 
 import threading
 import zipfile
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -64,7 +65,8 @@ class Opened:
             raise self.failures[device]
         self.devices.append(device)
         self.left.append(device)
-        return SimpleNamespace(device=device, close=lambda: self.left.remove(device))
+        leave = partial(self.left.remove, device)
+        return SimpleNamespace(device=device, reopen=None, close=leave)
 
     def fleet(self):
         config = SimpleNamespace(placement=SimpleNamespace(devices=DEVICES))

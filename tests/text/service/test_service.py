@@ -203,7 +203,7 @@ def ask(client, text="", ids=(), **parameters):
 
 def close_left(services, leaving):
     """Let a client go without a word, its model's last; return the thread that closes the model."""
-    leaving._closing.set()
+    leaving._reopening.stop()
     leaving._stream.close()
     leaving._live.clear()
     assert comes_true(lambda: not any(services.of("generation").holders().values()))
@@ -611,7 +611,7 @@ def test_who_leaves_takes_its_requests_along(rig):
     staying.on_stats = seen.append
     leaving = rig.client()
     ask(leaving, ids=[9], max_tokens=400)
-    leaving._closing.set()
+    leaving._reopening.stop()
     leaving._stream.close()
 
     def idle():

@@ -4,6 +4,7 @@ import itertools
 import socket
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from ge_backend.errors import (
     ModelError,
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.client.reopening import TEXTS
 from ge_backend.executor.server.executor import Executor
 from ge_text import protocol as generation_messages
 from ge_text.protocol import Delta, RequestFailed, Submit, TokenUpdates
@@ -50,12 +52,16 @@ class Rig:
     """An executor whose connections can be cut, which to its client is its death."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(generation, "FIRST_PAUSE_S", 0.01)
+        monkeypatch.setattr(generation, "THREAD_PAUSE_S", 0.01)
         self.executor = Executor(NullDevice(), linger_s=60.0, kinds=KINDS)
         self.sockets, self.restarts, self.seen = [], 0, []
         self.refusal = None
         self.client = GenerationClient(
-            self.connect, lambda: "key", on_restart=self.count, on_stats=self.seen.append
+            self.connect,
+            lambda: "key",
+            on_restart=self.count,
+            on_stats=self.seen.append,
+            replay=replace(TEXTS, first_s=0.01),
         )
         self.service = WritingService.made
         self.service.kill = self.kill
@@ -229,9 +235,8 @@ def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
     serves_again(rig)
 
 
-def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig, monkeypatch):
+def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig):
     """As where it needs more memory than there is by now; once one lives, requests are served."""
-    monkeypatch.setattr(generation, "MAX_DEATHS", 2)
     rig.service.hold_after = 1
     waiting = rig.ask("hold")
     assert comes_true(lambda: waiting.ids == [0])

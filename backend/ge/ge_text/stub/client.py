@@ -32,9 +32,9 @@ from ge_backend.errors import (
     ExecutorLost,
     GeError,
     error_from_name,
-    unforeseen,
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.client.reopening import TEXTS, Reopening, Replay
 from ge_backend.executor.client.stream import ServiceStream
 from ge_backend.executor.protocol.outstanding import OutstandingView
 from ge_text.protocol import (
@@ -54,15 +54,12 @@ __all__ = ["GenerationClient", "Sink"]
 
 log = logging.getLogger(__name__)
 
-# How many executors may die while they serve a request before it is sent alone, and at all; as
-# many may die in a row over opening the model before its requests fail.
-DEATHS_BEFORE_ALONE, MAX_DEATHS = 1, 8
 # How often it is asked whether a client still waits: 10-25 us a request (tested on 2.51).
 ASK_EVERY_S = 0.1
 # How late the engine may be with the error of a request whose time is over.
 LATE_NS = 500_000_000
-# Pauses before an executor that cannot be had is asked for again.
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+# Before it is tried again to start a thread.
+THREAD_PAUSE_S = 0.2
 # How long requests may still run when the model is left.
 DRAIN_S = 20.0
 
@@ -164,6 +161,7 @@ class GenerationClient:
         on_restart: called whenever the executor was found dead.
         on_stats: called with what has been counted, some time after `ask_stats`.
         on_close: called last, once the service is left.
+        replay: what is tried again, and how often, when an executor has died.
 
     Raises:
         GeError: the model cannot be loaded.
@@ -174,6 +172,7 @@ class GenerationClient:
     on_restart: Callable[[], None] = lambda: None
     on_stats: Callable[[StatsReply], None] = lambda _: None
     on_close: Callable[[], None] = lambda: None
+    replay: Replay = TEXTS
     _stream: ServiceStream | None = field(init=False, default=None)
     _failure: GeError | None = field(init=False, default=None)
     _live: dict[int, _Live] = field(init=False, default_factory=dict)
@@ -181,17 +180,24 @@ class GenerationClient:
     # The request that was aborted while it was on trial; 0: none.
     _aborted_on_trial: int = field(init=False, default=0)
     _stats_asked: bool = field(init=False, default=False)
-    _closing: threading.Event = field(init=False, default_factory=threading.Event)
+    _reopening: Reopening = field(init=False)
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
     _opening: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self._reopening = Reopening(
+            "the model",
+            "generation-reopen",
+            self.replay,
+            reopen=self._open,
+            failed=self._do_without,
+        )
         asking = threading.Thread(target=self._ask, name="generation-watch", daemon=True)
         self._open()
         try:
             asking.start()
         except RuntimeError as error:
-            self._closing.set()
+            self._reopening.stop()
             self._leave()
             raise DeviceUnavailable(f"no thread can be started for time limits: {error}") from error
 
@@ -236,7 +242,7 @@ class GenerationClient:
         until = time.monotonic() + DRAIN_S
         while self._live and time.monotonic() < until and self._failure is None:
             time.sleep(0.01)
-        self._closing.set()
+        self._reopening.stop()
         self._leave()
         text = "the model was unloaded before the text was complete; ask again"
         self._fail_all(DeviceUnavailable(text))
@@ -265,7 +271,7 @@ class GenerationClient:
                 self._send_waiting()
             if before is not None:
                 before.close()
-            if self._closing.is_set():
+            if self._reopening.stopped.is_set():
                 self._leave()
 
     def _leave(self) -> None:
@@ -303,7 +309,7 @@ class GenerationClient:
             whole, last = live.note(deltas)
             if last:
                 del self._live[number]
-            if live.deaths > DEATHS_BEFORE_ALONE:
+            if live.deaths > self.replay.beside_others:
                 self._send_waiting()
         _log_errors(lambda: live.sink.add(whole, last=last))
 
@@ -321,9 +327,9 @@ class GenerationClient:
     def _send_waiting(self) -> None:
         """Send what the executor does not have yet; the lock is held."""
         for live in self._live.values():
-            if not live.sent and (live.deaths <= DEATHS_BEFORE_ALONE or not self._on_trial()):
+            if not live.sent and (live.deaths <= self.replay.beside_others or not self._on_trial()):
                 live.sent = self._post(live.again())
-                live.proven = live.deaths <= DEATHS_BEFORE_ALONE
+                live.proven = live.deaths <= self.replay.beside_others
 
     def _on_trial(self) -> bool:
         if self._aborted_on_trial:
@@ -349,7 +355,7 @@ class GenerationClient:
 
     def _lose(self, error: GeError) -> None:
         """Note that the executor is gone, and get another; called by the dead stream's thread."""
-        if self._closing.is_set():
+        if self._reopening.stopped.is_set():
             return
         log.warning("the executor is gone (%s); another is started", error)
         self.on_restart()
@@ -358,41 +364,20 @@ class GenerationClient:
             self._aborted_on_trial = 0
             for number, live in self._live.items():
                 live.deaths += live.sent
-                if live.sent and (not live.proven or live.deaths > MAX_DEATHS):
+                if live.sent and (not live.proven or live.deaths > self.replay.deaths):
                     guilty.append(number)
                 live.sent = False
         for number in guilty:
             text = "the executor died each time that it served this request; it is not tried again"
             self._fail(number, ExecutorLost(f"{text}. See the server's log for the reason"))
-        while not self._closing.is_set():
-            reopening = threading.Thread(target=self._reopen, name="generation-reopen", daemon=True)
+        while not self._reopening.stopped.is_set():
             try:
-                reopening.start()
+                self._reopening.begin()
             except RuntimeError as lacking:  # this thread has nothing else to do
                 log.warning("another executor cannot be started yet: %s", lacking)
-                self._closing.wait(FIRST_PAUSE_S)
+                self._reopening.stopped.wait(THREAD_PAUSE_S)
             else:
                 return
-
-    def _reopen(self) -> None:
-        pause_s, deaths = FIRST_PAUSE_S, 0
-        while not self._closing.is_set():
-            try:
-                self._open()
-            except ExecutorLost as error:
-                log.warning("the executor died over opening the model: %s", error)
-                deaths += 1
-                if deaths > MAX_DEATHS:
-                    self._do_without(error)
-            except GeError as error:
-                self._do_without(error)
-            except Exception as error:
-                log.exception("the model could not be opened again in an unforeseen way")
-                self._do_without(unforeseen(error, DeviceUnavailable))
-            else:
-                return
-            self._closing.wait(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _do_without(self, error: GeError) -> None:
         self._failure = error
@@ -400,7 +385,7 @@ class GenerationClient:
 
     def _ask(self) -> None:
         """Abort requests whose clients no longer wait, or whose time was over a while ago."""
-        while not self._closing.wait(ASK_EVERY_S):
+        while not self._reopening.stopped.wait(ASK_EVERY_S):
             with self._lock:
                 live = list(self._live.items())
             late_ns = time.monotonic_ns() - LATE_NS

@@ -1,13 +1,14 @@
-"""A lost device is tried again and again, less and less often, until it is back or not wanted."""
+"""A lost device is up again once it could be reopened, or left once it is not wanted."""
 
 import threading
 
 import pytest
 
-from builders.null_models import comes_true
+from builders.null_models import SHORT, comes_true
 from ge_backend.errors import DeviceUnavailable, ExecutorLost
+from ge_backend.executor.client.reopening import GRAPHS
 from ge_backend.serving.fleet import fleet_device
-from ge_backend.serving.fleet.fleet_device import PATIENCE, FleetDevice, Pauses
+from ge_backend.serving.fleet.fleet_device import FleetDevice
 
 GONE = ExecutorLost("gone")
 
@@ -31,68 +32,33 @@ class FakeSession:
         self.closed += 1
 
 
-@pytest.fixture
-def lost(monkeypatch):
-    """Returns a function from failures to a device that was lost, and the pauses that it made."""
-    devices = []
-
-    def make(*failures):
-        pauses = Pauses(first_s=1.0, most_s=5.0)
-        device = FleetDevice("null:1", FakeSession(*failures), threading.Condition(), pauses)
-        devices.append(device)
-        made = []
-        monkeypatch.setattr(device._stop, "wait", lambda seconds: made.append(seconds) or False)
-        device.lose(GONE)
-        return device, made
-
-    yield make
-    for device in devices:
-        device.close()
-
-
 def test_a_device_is_up_until_it_is_lost():
     """And belongs to who runs batches."""
-    device = FleetDevice("null", FakeSession(), threading.Condition(), Pauses())
+    device = FleetDevice("null", FakeSession(), threading.Condition(), GRAPHS)
     assert (device.up, device.failure) == (True, None)
     device.close()
     assert device.session.closed == 1
 
 
-def test_a_device_that_can_be_had_at_once_is_back_at_once(lost, caplog):
+def test_a_device_that_can_be_had_at_once_is_back_at_once(caplog):
     """A restart is no news beyond the line that says so."""
-    device, pauses = lost()
+    device = FleetDevice("null:1", FakeSession(), threading.Condition(), GRAPHS)
+    device.lose(GONE)
     assert comes_true(lambda: device.up)
-    assert (device.session.lost, device.session.attempts, pauses) == ([GONE], 1, [])
+    assert (device.session.lost, device.session.attempts) == ([GONE], 1)
     assert "is back" not in caplog.text
+    device.close()
 
 
-def test_pauses_grow_up_to_a_limit(lost, caplog):
-    """Each is twice the one before; the log has a line for every attempt, and one at the end."""
-    failures = [DeviceUnavailable(f"not today {n}") for n in range(5)]
-    device, pauses = lost(*failures)
+def test_a_device_that_could_not_be_had_is_back_with_a_line_in_the_log(caplog):
+    """And its failure is over."""
+    failures = [DeviceUnavailable(f"not today {n}") for n in range(2)]
+    device = FleetDevice("null:1", FakeSession(*failures), threading.Condition(), SHORT)
+    device.lose(GONE)
     assert comes_true(lambda: device.up)
-    assert pauses == [1, 2, 4, 5, 5]
-    assert all(f"not today {n}" in caplog.text for n in range(5))
     assert caplog.text.count("device null:1 is back") == 1
     assert device.failure is None
-
-
-def test_executors_that_die_over_it_are_not_the_devices_fault(lost):
-    """Other stubs' runs may have killed them; so many deaths in a row are."""
-    device, pauses = lost(*[GONE] * (PATIENCE - 1))
-    assert comes_true(lambda: device.up)
-    assert pauses == []
-    device, pauses = lost(*[GONE] * PATIENCE)
-    assert comes_true(lambda: device.up)
-    assert pauses == [1]
-
-
-def test_something_unforeseen_is_a_failure_like_any_other(lost, caplog):
-    """The thread that brings devices back does not end over it."""
-    device, pauses = lost(ZeroDivisionError("oops"))
-    assert comes_true(lambda: device.up)
-    assert pauses == [1]
-    assert "ZeroDivisionError: oops" in caplog.text
+    device.close()
 
 
 def test_whoever_waits_is_told_of_failures_and_of_the_return():
@@ -107,7 +73,7 @@ def test_whoever_waits_is_told_of_failures_and_of_the_return():
         go.wait(10)
 
     session.reopen = reopen
-    device = FleetDevice("null:1", session, changed, Pauses(first_s=0.01))
+    device = FleetDevice("null:1", session, changed, SHORT)
     device.lose(GONE)
     with changed:
         assert changed.wait_for(lambda: device.failure is not None, 10)
@@ -133,7 +99,7 @@ class SlowSession(FakeSession):
 
 def reopening(session):
     """Return a device in the midst of its first attempt to reopen."""
-    device = FleetDevice("null:1", session, threading.Condition(), Pauses())
+    device = FleetDevice("null:1", session, threading.Condition(), GRAPHS)
     device.lose(GONE)
     assert session.begun.wait(10)
     return device
@@ -179,7 +145,7 @@ def test_a_process_that_ends_waits_for_no_device():
 
 def test_a_device_that_is_closed_is_not_reopened_again(monkeypatch):
     """An attempt is many, where executors die over it; each starts processes."""
-    session = SlowSession(*[GONE] * PATIENCE)
+    session = SlowSession(*[GONE] * GRAPHS.deaths)
     device = awaited(session, monkeypatch)
     device.close()
     assert (session.attempts, session.closed) == (1, 1)
@@ -187,7 +153,7 @@ def test_a_device_that_is_closed_is_not_reopened_again(monkeypatch):
 
 def test_a_device_that_is_lost_when_it_is_closed_is_not_reopened_at_all():
     """Its thread may get its turn only then, and would start an executor that nobody needs."""
-    device = FleetDevice("null:1", FakeSession(), threading.Condition(), Pauses())
+    device = FleetDevice("null:1", FakeSession(), threading.Condition(), GRAPHS)
     device.close()
     device.lose(GONE)
     assert comes_true(lambda: device.session.closed == 2)
@@ -196,7 +162,7 @@ def test_a_device_that_is_lost_when_it_is_closed_is_not_reopened_at_all():
 
 def test_a_device_that_no_thread_can_reopen_is_lost_again_later(monkeypatch):
     """A full process table is no reason never to come back, nor to fail when it is closed."""
-    device = FleetDevice("null:1", FakeSession(), threading.Condition(), Pauses())
+    device = FleetDevice("null:1", FakeSession(), threading.Condition(), GRAPHS)
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", no_thread)
         with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -210,15 +176,13 @@ def no_thread(self):
     raise RuntimeError("can't start new thread")
 
 
-def test_losing_what_is_lost_already_starts_nothing(lost):
+def test_losing_what_is_lost_already_starts_nothing():
     """One thread brings it back."""
-    gate = threading.Event()
-    device, _ = lost()
-    assert comes_true(lambda: device.up)
-    device.session.reopen = lambda: gate.wait(10)
-    device.lose(GONE)
+    session = SlowSession()
+    device = reopening(session)
     device.lose(GONE)
     names = [thread.name for thread in threading.enumerate()]
     assert names.count("reopen null:1") == 1
-    gate.set()
+    session.go.set()
     assert comes_true(lambda: device.up)
+    device.close()

@@ -67,9 +67,9 @@ class Attempt:
     Args:
         parts: the devices that get something.
         ended: runs that have come to no device.
-        again: those of the parts may have been in flight before: each has its device to itself, and
-            none goes on from what died with an executor.
-        solo: each has its device to itself, also the first time.
+        again: those of the parts may have been in flight before: none goes on from what died with
+            an executor.
+        solo: each has its device to itself.
 
     Attributes:
         parts: likewise.
@@ -86,7 +86,7 @@ class Attempt:
     ) -> None:
         self.parts = parts
         self.look = False
-        self._again, self._solo = again, again or solo
+        self._again, self._solo = again, solo
         self._batches: list[_DeviceBatch] = []
         self._ended = list(ended)
         self._look_ns = 0

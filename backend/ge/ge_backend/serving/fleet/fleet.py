@@ -24,18 +24,15 @@ from ge_backend.errors import (
     Status,
     error_from_name,
 )
+from ge_backend.executor.client.reopening import GRAPHS, Replay
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.protocol.messages import TensorMemory
 from ge_backend.serving.fleet.assign import DeviceLoad, assign
 from ge_backend.serving.fleet.attempt import Attempt, Placed, died_again, failed
 from ge_backend.serving.fleet.device_state import DeviceState
-from ge_backend.serving.fleet.fleet_device import FleetDevice, Pauses
+from ge_backend.serving.fleet.fleet_device import FleetDevice
 
 __all__ = ["Fleet"]
-
-# How many devices may be lost under a repeated run before it has begun; those are not its fault.
-PATIENCE = 20
-DEFAULT_PAUSES = Pauses()
 
 
 class Fleet:
@@ -43,13 +40,14 @@ class Fleet:
 
     Args:
         sessions: by device name, at least one; they become the fleet's.
-        pauses: between attempts to reopen a lost device.
+        replay: what is tried again, and how often, when an executor has died.
     """
 
-    def __init__(self, sessions: Mapping[str, Session], pauses: Pauses = DEFAULT_PAUSES) -> None:
+    def __init__(self, sessions: Mapping[str, Session], replay: Replay = GRAPHS) -> None:
+        self._replay = replay
         self._changed = threading.Condition()
         self._devices = [
-            FleetDevice(name, session, self._changed, pauses) for name, session in sessions.items()
+            FleetDevice(name, session, self._changed, replay) for name, session in sessions.items()
         ]
         self._taking_turns: Sequence[FleetDevice] = ()
         self._given_ns: dict[FleetDevice, float] = {}
@@ -95,7 +93,7 @@ class Fleet:
         Returns:
             The attempt; without parts where runs only fail, be it that their time is over first.
         """
-        if tried > PATIENCE:
+        if tried > self._replay.deaths:
             return Attempt(ended=failed(waiting, died_again("before it could be repeated")))
         devices = [device for device in self._devices if device.up]
         if not devices:
@@ -107,7 +105,11 @@ class Fleet:
                 devices = [device for device in self._devices if device.up]
                 if not devices:
                     return Attempt(ended=failed(waiting, self._unusable()))
-        return Attempt(self._assign(waiting, devices), again=tried > 0, solo=solo)
+        return Attempt(
+            self._assign(waiting, devices),
+            again=tried > 0,
+            solo=solo or tried > self._replay.beside_others,
+        )
 
     def here(self) -> FleetDevice | None:
         """Return the device whose executor is in this process, where it is the only one."""

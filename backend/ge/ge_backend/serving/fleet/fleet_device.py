@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 
-from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, unforeseen
+from ge_backend.errors import GeError
+from ge_backend.executor.client.reopening import Reopening, Replay
 from ge_backend.executor.client.session import Session
 
-__all__ = ["FleetDevice", "Pauses"]
+__all__ = ["FleetDevice"]
 
 log = logging.getLogger(__name__)
 
-# How many executors may die over a reopening before the device counts as lost: other stubs' runs
-# may have killed them.
-PATIENCE = 20
 # For an attempt to reopen that is being made when the device is closed: most end within it, and
 # leave the executor that they started. One that loads a large model takes minutes, for which
 # unloading a model and stopping the server are not to wait.
 LEAVE_S = 3.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
-    """Seconds between two attempts to reopen a device: each is twice the one before."""
-
-    first_s: float = 1.0
-    most_s: float = 30.0
 
 
 class FleetDevice:
@@ -40,6 +29,7 @@ class FleetDevice:
         name: for logs and metrics.
         session: becomes the device's.
         changed: notified whenever the device is up or an attempt has failed; shared by a fleet.
+        replay: how often reopening is tried, with which pauses.
 
     Attributes:
         up: whether runs may be submitted.
@@ -47,26 +37,29 @@ class FleetDevice:
     """
 
     def __init__(
-        self, name: str, session: Session, changed: threading.Condition, pauses: Pauses
+        self, name: str, session: Session, changed: threading.Condition, replay: Replay
     ) -> None:
         self.name = name
         self.session = session
         self._changed = changed
-        self._pauses = pauses
         self.up = True
         self.failure: GeError | None = None
-        self._stop = threading.Event()
-        self._reopening: threading.Thread | None = None
+        self._reopening = Reopening(
+            f"device {name}",
+            f"reopen {name}",
+            replay,
+            reopen=session.reopen,
+            failed=self._fail,
+            ended=self._end,
+        )
 
     def lose(self, error: GeError) -> None:
         """Note that the executor is gone, and have it reopened in the background."""
         self.session.lose(error)
         with self._changed:
             if self.up:
-                name = f"reopen {self.name}"
-                reopening = threading.Thread(target=self._reopen, name=name, daemon=True)
-                reopening.start()
-                self.up, self._reopening = False, reopening
+                self._reopening.begin()
+                self.up = False
 
     def close(self) -> None:
         """Leave the executor, at once or as soon as an attempt to reopen it has ended.
@@ -74,48 +67,22 @@ class FleetDevice:
         That is waited for, for seconds; whatever it takes, no other attempt is made.
         """
         with self._changed:
-            self._stop.set()
+            self._reopening.stop()
             if self.up:
                 self.session.close()
-            reopening = self._reopening
-        if reopening is not None:
-            reopening.join(LEAVE_S)
+        self._reopening.join(LEAVE_S)
 
-    def _reopen(self) -> None:
-        pause_s = self._pauses.first_s
-        while (failure := self._attempt()) is not None and not self._stop.is_set():
-            log.warning(
-                "device %s is lost and tried again in %g s: %s", self.name, pause_s, failure
-            )
-            with self._changed:
-                self.failure = failure
-                self._changed.notify_all()
-            if self._stop.wait(pause_s):
-                break
-            pause_s = min(2 * pause_s, self._pauses.most_s)
+    def _fail(self, error: GeError) -> None:
         with self._changed:
-            if self._stop.is_set():
+            self.failure = error
+            self._changed.notify_all()
+
+    def _end(self) -> None:
+        """Be up again; a device that was closed meanwhile leaves what there is."""
+        with self._changed:
+            if self._reopening.stopped.is_set():
                 self.session.close()
             elif self.failure is not None:
                 log.warning("device %s is back", self.name)
             self.up, self.failure = True, None
             self._changed.notify_all()
-
-    def _attempt(self) -> GeError | None:
-        """Reopen the session; return why that did not work. A closed device's is left alone."""
-        try:
-            for _ in range(PATIENCE):
-                if self._stop.is_set():
-                    return None
-                try:
-                    self.session.reopen()
-                except ExecutorLost as error:
-                    lost: GeError = error
-                else:
-                    return None
-        except GeError as error:
-            return error
-        except Exception as error:
-            log.exception("device %s could not be reopened in an unforeseen way", self.name)
-            return unforeseen(error, DeviceUnavailable)
-        return lost
