@@ -102,6 +102,14 @@ def test_the_runs_themselves_decide_size_by_size(clock, narrow, wide, chosen):
     assert bench.run(10_000) == WIDE
 
 
+@pytest.mark.parametrize(("wide", "chosen"), [(0.00006, NARROW), (0.00004, WIDE)])
+def test_a_few_microseconds_are_no_gain(clock, wide, chosen):
+    """Waking another core takes as long, and takes it from the client."""
+    bench = Bench(clock, narrow=0.0001, wide=wide).opened()
+    bench.runs(ONE_TRIAL)
+    assert bench.runs(10) == [chosen] * 10
+
+
 def test_trials_become_rare_where_nothing_changes(clock):
     """And are bounded: so much of all runs is of the kind that lost."""
     bench = Bench(clock).opened()

@@ -22,11 +22,12 @@ from ge_backend.tensors import Array
 
 __all__ = ["Cores", "ThreadChoice", "num_elements"]
 
-# A run on all cores takes them from the client and the server on the same machine, so a small
-# gain is none.
-MIN_GAIN = 1.1
-# How many of the last runs of each kind are remembered; the shortest of them counts.
-KEPT_TIMES = 16
+# A run on all cores takes them from the client and the server on the same machine, and wakes some
+# that would have slept, so a small gain is none: as a ratio, and in seconds.
+MIN_GAIN, MIN_GAIN_S = 1.1, 50e-6
+# How many of the last runs of each kind are remembered; the shortest of them counts. What is older
+# is of another moment, in which the machine was faster or slower.
+KEPT_TIMES = 4
 # How many runs in a row a trial of the kind that lost has. The first of them finds the other kind's
 # weights in the cache and does not count.
 TRIAL = 3
@@ -66,11 +67,13 @@ class _Size:
         wide: which kind its runs are, but for trials.
         left: runs until the next trial begins; of a trial below 0, where -1 is its last.
         gap: runs between the last trial and the next.
+        elements: of the last run.
     """
 
     wide: bool = True
     left: int = SOONEST
     gap: int = SOONEST
+    elements: int = 1
     times: dict[bool, deque[float]] = field(default_factory=lambda: {True: _last(), False: _last()})
 
     def begin(self) -> tuple[bool, bool]:
@@ -81,14 +84,16 @@ class _Size:
         trying = self.left < 0
         return self.wide != trying, not trying or self.left < -1
 
-    def take(self, seconds: float, *, wide: bool) -> None:
-        """Note how long a run took."""
-        self.times[wide].append(seconds)
+    def take(self, seconds: float, elements: int, *, wide: bool) -> None:
+        """Note how long a run took, and of how many elements it was."""
+        self.elements = max(1, elements)
+        self.times[wide].append(seconds / self.elements)
 
     def _decide(self) -> None:
         """End a trial: keep to the kind that is faster, and look again sooner where it changed."""
         shortest = {kind: min(times, default=math.inf) for kind, times in self.times.items()}
-        wide = shortest[True] * MIN_GAIN <= shortest[False]
+        gain_s = (shortest[False] - shortest[True]) * self.elements
+        wide = gain_s >= MIN_GAIN_S and shortest[True] * MIN_GAIN <= shortest[False]
         self.gap = min(4 * self.gap, LATEST) if wide == self.wide else AGAIN
         self.wide, self.left = wide, self.gap
 
@@ -110,7 +115,7 @@ class _Timed(Generic[_Session]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             seconds = time.perf_counter() - self.started_s
-            self.size.take(seconds / max(1, self.elements), wide=self.wide)
+            self.size.take(seconds, self.elements, wide=self.wide)
 
 
 class ThreadChoice(Generic[_Session]):
