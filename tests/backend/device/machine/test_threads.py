@@ -212,6 +212,16 @@ def test_a_run_that_fails_says_nothing_about_time(clock):
     assert not any(size.times.values())
 
 
+def test_where_every_run_fails_wide_stays_the_rule(clock):
+    """A trial that no run came out of compares nothing."""
+    bench, failed = Bench(clock).opened(), ModelError("no")
+    for _ in range(ONE_TRIAL + 10):
+        run = bench.choice.session(1000, exclusive=True)
+        last = run.__enter__()
+        run.__exit__(ModelError, failed, None)
+    assert last == WIDE
+
+
 def test_elements_are_counted_over_all_inputs():
     """Scalars count one, empty tensors none."""
     inputs = {"a": np.zeros((2, 3)), "b": np.zeros(()), "c": np.zeros((0, 9))}

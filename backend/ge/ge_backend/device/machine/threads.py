@@ -92,8 +92,8 @@ class _Size:
     def _decide(self) -> None:
         """End a trial: keep to the kind that is faster, and look again sooner where it changed."""
         shortest = {kind: min(times, default=math.inf) for kind, times in self.times.items()}
-        gain_s = (shortest[False] - shortest[True]) * self.elements
-        wide = gain_s >= MIN_GAIN_S and shortest[True] * MIN_GAIN <= shortest[False]
+        least = max(shortest[True] * MIN_GAIN, shortest[True] + MIN_GAIN_S / self.elements)
+        wide = least <= shortest[False]
         self.gap = min(4 * self.gap, LATEST) if wide == self.wide else AGAIN
         self.wide, self.left = wide, self.gap
 
