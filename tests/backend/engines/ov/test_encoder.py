@@ -157,6 +157,21 @@ def test_results_are_the_callers_own(encoder):
     np.testing.assert_array_equal(first, kept)
 
 
+def test_requests_are_used_again(encoder, monkeypatch):
+    """As many are made as run at once, before the first run, and no more."""
+    made, create = [], module.openvino.CompiledModel.create_infer_request
+    monkeypatch.setattr(
+        module.openvino.CompiledModel,
+        "create_infer_request",
+        lambda self: made.append(1) or create(self),
+    )
+    run = OpenVinoLayers(encoder).layers(1, 2)
+    assert len(made) == 2
+    for count in (5, 7, 5):
+        run(rows(count))
+    assert len(made) == 2
+
+
 def test_inputs_of_the_same_shape_are_set_once(encoder, monkeypatch):
     """What a later run takes is written over them; a run of another shape is right, too."""
     made = []

@@ -285,6 +285,18 @@ def test_threads_of_a_run(load, threads, cores, streams, per_run):
     assert int(graph._narrow.compiled.get_property("INFERENCE_NUM_THREADS")) == streams * per_run
 
 
+def test_runs_make_no_requests(load, monkeypatch):
+    """Each takes one that was made with its compiled model: making one beside runs is not safe."""
+    graph, made = load(threads=1), []
+    graph.compile(shapes((1, 4)))
+    graph.prepare({"x": rows(1, 4)})
+    monkeypatch.setattr(openvino.CompiledModel, "create_infer_request", made.append)
+    for size in ((1, 4), (2, 5), (1, 4)):
+        y = graph.run({"x": rows(*size)}, {}, exclusive=False)["y"]
+        assert np.allclose(y, rows(*size) @ WEIGHTS, atol=1e-4)
+    assert made == []
+
+
 def test_runs_that_are_alone_may_take_all_cores(load):
     """In a model of their own, which gives the same."""
     graph = load(cores=2)

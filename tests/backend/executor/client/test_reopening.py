@@ -50,6 +50,7 @@ def test_pauses_grow_up_to_a_limit(monkeypatch, caplog):
     rig.run()
     assert rig.pauses == [1, 2, 4, 5, 5]
     assert rig.seen == failures
+    assert all(f"not today {n}" in caplog.text for n in range(5))
     assert all(f"the thing is lost and tried again in {s} s" in caplog.text for s in (1, 2, 4, 5))
 
 
