@@ -1,4 +1,4 @@
-"""This backend on the real server, asked over gRPC streams."""
+"""This backend on the real server, asked over HTTP: `/generate_stream`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ import json
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import grpc  # type: ignore[import-untyped]
-import numpy as np
 from demo.chat_model import prepare
 from rich.console import Console
-from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonclient.utils import serialize_byte_tensor
 
+from benchmarks.generation.events import events
 from benchmarks.generation.run import System
 from benchmarks.generation.workloads import Ask
 from benchmarks.harness.cpu import roles_of, used_s
@@ -44,7 +40,6 @@ class Ours(System):
     def __init__(self, precision: str) -> None:
         self._precision = precision
         self._folder = tempfile.TemporaryDirectory(prefix="ge-bench-")
-        self._channel: Any = None
 
     async def __aenter__(self) -> Ours:  # noqa: PYI034
         checkpoint = prepare(CACHE, Console(stderr=True))
@@ -57,31 +52,26 @@ class Ours(System):
         )
         self._server = TritonServer(find_server(), options)
         await asyncio.to_thread(self._server.start)
-        self._channel = grpc.aio.insecure_channel(self._server.grpc)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._channel.close()
         await asyncio.to_thread(self._server.stop)
         self._folder.cleanup()
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens each response brings."""
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        call = stub.ModelStreamInfer(iter([_request(ask)]))
-        done = 0
-        async for answer in call:
-            if answer.error_message:
-                raise RuntimeError(answer.error_message)
-            response = answer.infer_response
-            for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True):
-                if tensor.name == "num_output_tokens":
-                    count = int(np.frombuffer(raw, np.uint32).sum())
-                    done += count
-                    yield count
-            if done >= ask.tokens:
-                break
-        call.cancel()
+        sampling = {"max_tokens": ask.tokens, "ignore_eos": True, "temperature": 0.0}
+        asked = {
+            "input_ids": ask.prompt,
+            "stream": True,
+            "return_num_output_tokens": True,
+            "sampling_parameters": json.dumps(sampling),
+        }
+        path = "/v2/models/smollm2/generate_stream"
+        async for answer in events(self._server.http, path, asked):
+            if "error" in answer:
+                raise RuntimeError(answer["error"])
+            yield int(answer["num_output_tokens"])
 
     def cpu_s(self) -> float:
         """Return the CPU time of server, stub and executor."""
@@ -90,19 +80,3 @@ class Ours(System):
     def memory_mib(self) -> float:
         """Return the memory of server, stub and executor."""
         return sum(memory_by_role(processes_of(self._server.directory.run)).values()) / 2**20
-
-
-def _request(ask: Ask) -> Any:
-    sampling = {"max_tokens": ask.tokens, "ignore_eos": True, "temperature": 0.0}
-    tensors = {
-        "input_ids": ("INT64", np.array(ask.prompt, np.int64)),
-        "stream": ("BOOL", np.array([True])),
-        "return_num_output_tokens": ("BOOL", np.array([True])),
-        "sampling_parameters": ("BYTES", np.array([json.dumps(sampling).encode()], object)),
-    }
-    message = service_pb2.ModelInferRequest(model_name="smollm2")
-    for name, (datatype, array) in tensors.items():
-        message.inputs.add(name=name, datatype=datatype).shape.extend(array.shape)
-        raw = serialize_byte_tensor(array).item() if datatype == "BYTES" else array.tobytes()
-        message.raw_input_contents.append(raw)
-    return message

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -26,6 +25,7 @@ import psutil
 from demo.chat_model import prepare
 from rich.console import Console
 
+from benchmarks.generation.events import events
 from benchmarks.generation.workloads import Ask
 from benchmarks.harness.memory import read_pss
 
@@ -106,34 +106,21 @@ class Vllm:
 
     async def tokens(self, ask: Ask) -> AsyncIterator[int]:
         """Yield how many tokens have come, from the running usage of each chunk."""
-        body = json.dumps(
-            {
-                "model": "smollm2",
-                "prompt": list(ask.prompt),
-                "max_tokens": ask.tokens,
-                "ignore_eos": True,
-                "temperature": 0.0,
-                "stream": True,
-                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-            }
-        ).encode()
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 20)
-        head = (
-            f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
-        writer.write(head.encode() + body)
+        asked = {
+            "model": "smollm2",
+            "prompt": ask.prompt,
+            "max_tokens": ask.tokens,
+            "ignore_eos": True,
+            "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
         done = 0
-        try:
-            while line := await reader.readline():
-                if line.startswith(b"data: {"):
-                    usage = json.loads(line[len(b"data: ") :]).get("usage") or {}
-                    count = usage.get("completion_tokens", done) - done
-                    done += count
-                    if count:
-                        yield count
-        finally:
-            writer.close()
+        async for answer in events(f"127.0.0.1:{self._port}", "/v1/completions", asked):
+            count = (answer.get("usage") or {}).get("completion_tokens", done) - done
+            done += count
+            if count:
+                yield count
 
     def cpu_s(self) -> float:
         """Return the CPU time of all of vLLM's processes."""
