@@ -4,6 +4,7 @@ import itertools
 import socket
 import threading
 import time
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -273,6 +274,26 @@ def test_a_client_that_gives_up_frees_the_device(rig):
     assert sink.over.wait(20)
     assert isinstance(sink.error, Cancelled)
     assert comes_true(lambda: rig.service.withdrawn == [1])
+
+
+def test_clients_are_asked_in_turn(rig, monkeypatch):
+    """A look asks for a tenth of the requests, and none twice before each other one."""
+    monkeypatch.setattr(generation, "ASK_EVERY_S", 0.001)
+    rig.service.hold_after = 1
+    sinks = [rig.ask("hold") for _ in range(30)]
+    asked = []
+
+    class Asked(Sink):
+        unwanted = property(asked.append)
+
+    for sink in sinks:
+        del sink.unwanted
+        sink.__class__ = Asked
+    asked.clear()  # of when some were not watched yet
+    assert comes_true(lambda: len(asked) > 300)
+    counts = Counter(map(id, asked[:300]))
+    assert set(counts.values()) == {10}
+    assert len(counts) == 30
 
 
 @pytest.fixture

@@ -54,8 +54,11 @@ __all__ = ["GenerationClient", "Sink"]
 
 log = logging.getLogger(__name__)
 
-# How often it is asked whether a client still waits: 10-25 us a request (tested on 2.51).
+# How often it is asked whether clients still wait: at each look those of every tenth request, in
+# turn, so that each is asked about once a second. A question takes 0.2 ms of CPU time, here and in
+# the host; asked ten times a second, 30 texts took a fifth of what this process took (2.51).
 ASK_EVERY_S = 0.1
+LOOKS = 10
 # How late the engine may be with the error of a request whose time is over.
 LATE_NS = 500_000_000
 # Before it is tried again to start a thread.
@@ -385,12 +388,14 @@ class GenerationClient:
 
     def _ask(self) -> None:
         """Abort requests whose clients no longer wait, or whose time was over a while ago."""
+        look = 0
         while not self._reopening.stopped.wait(ASK_EVERY_S):
             with self._lock:
                 live = list(self._live.items())
             late_ns = time.monotonic_ns() - LATE_NS
-            for number, request in live:
-                if request.sink.unwanted:
+            turns, look = max(1, min(LOOKS, len(live))), look + 1
+            for place, (number, request) in enumerate(live):
+                if place % turns == look % turns and request.sink.unwanted:
                     self._abort(number, Cancelled.by_client())
                 elif over(request.deadline_ns, late_ns):
                     self._abort(number, request.late())
