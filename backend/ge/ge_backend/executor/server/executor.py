@@ -247,7 +247,7 @@ class Executor:
     def _ask_health(self) -> None:
         """Let the stubs see how the device is, for their metrics."""
         now = time.monotonic()
-        if isinstance(self.device, Monitored) and now - self._asked_at > HEALTH_S:
+        if now - self._asked_at > HEALTH_S and isinstance(self.device, Monitored):
             self._asked_at = now
             self.outstanding.show_health(self.device.health())
 
