@@ -204,7 +204,7 @@ def answers(folder, content, inputs, *, bucket=False, **source):
         if bucket:
             graph.compile([{name: array.shape for name, array in inputs.items()}])
             graph.prepare(inputs)
-            assert len(graph._buckets.bodies) == 1
+            assert len(graph._narrow.bodies) == 1
         found = graph.run(inputs, {}, exclusive=False)
     finally:
         graph.close()

@@ -65,7 +65,9 @@ def shapes(*sizes):
 @pytest.mark.parametrize(("precision", "most", "least"), [("origin", 1e-4, 0), ("bf16", 0.5, 1e-4)])
 def test_precision_is_what_was_asked_for(load, precision, most, least):
     """OpenVINO would take bf16 by itself where the CPU has it; `origin` is 32 bits."""
-    options = load(precision=precision)._narrow.compiled.get_property("INFERENCE_PRECISION_HINT")
+    options = load(precision=precision)._narrow.requests.compiled.get_property(
+        "INFERENCE_PRECISION_HINT"
+    )
     has_bf16 = computed_in(torch.bfloat16) == torch.bfloat16
     bf16 = openvino.Type.bf16 if has_bf16 else openvino.Type.f32
     assert options == {"origin": openvino.Type.f32, "bf16": bf16}[precision]
@@ -78,7 +80,9 @@ def test_bf16_is_computed_in_fp32_where_the_processor_has_none(load, monkeypatch
     """With AVX512 OpenVINO would compute in BF16 there, and take tens of times as long."""
     monkeypatch.setattr(arithmetic, "has_bf16", lambda: False)
     with caplog.at_level("INFO"):
-        hint = load(precision="bf16")._narrow.compiled.get_property("INFERENCE_PRECISION_HINT")
+        hint = load(precision="bf16")._narrow.requests.compiled.get_property(
+            "INFERENCE_PRECISION_HINT"
+        )
     assert hint == openvino.Type.f32
     assert "this processor has no BF16" in caplog.text
 
@@ -160,7 +164,7 @@ def test_a_bucket_of_an_input_that_openvino_calls_otherwise(load, tmp_path):
     graph = load(write(tmp_path / "dropped.onnx", nodes=nodes))
     graph.compile(shapes((1, 8)))
     graph.prepare({"x": rows(1, 8)})
-    assert len(graph._buckets.bodies) == 1
+    assert len(graph._narrow.bodies) == 1
     y = graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"]
     assert np.allclose(y, rows(1, 8) @ WEIGHTS, atol=1e-4)
 
@@ -175,7 +179,7 @@ def test_buckets_have_bodies_of_their_own_smallest_first(load, monkeypatch):
     for size in sizes:
         graph.prepare({"x": rows(*size)})
         graph.prepare({"x": rows(*size)})
-    assert {key[0][1][:2] for key in graph._buckets.bodies} == {(1, 8), (2, 8)}
+    assert {key[0][1][:2] for key in graph._narrow.bodies} == {(1, 8), (2, 8)}
     for size in (*sizes, (3, 5)):
         x = rows(*size)
         place = np.empty((*size, 8), np.float32)
@@ -183,6 +187,18 @@ def test_buckets_have_bodies_of_their_own_smallest_first(load, monkeypatch):
             y = graph.run({"x": x}, given, exclusive=False)["y"]
             assert np.allclose(y, x @ WEIGHTS, atol=1e-4)
         assert np.allclose(graph.run({"x": x}, {"y": place}, exclusive=False)["y"], place)
+
+
+def test_the_weights_are_there_once(load):
+    """What runs any shape before buckets are compiled is given up for a body beside theirs."""
+    graph = load()
+    before = weakref.ref(graph._narrow.requests)
+    graph.compile(shapes((1, 8)))
+    graph.prepare({"x": rows(1, 8)})
+    assert before() is None
+    assert len(graph._narrow.bodies) == 1
+    y = graph.run({"x": rows(3, 5)}, {}, exclusive=False)["y"]
+    assert np.allclose(y, rows(3, 5) @ WEIGHTS, atol=1e-4)
 
 
 def test_a_bucket_that_comes_later_has_a_body_too(load):
@@ -194,7 +210,7 @@ def test_a_bucket_that_comes_later_has_a_body_too(load):
             graph.prepare({"x": rows(*size)})
             y = graph.run({"x": rows(*size)}, {}, exclusive=False)["y"]
             assert np.allclose(y, rows(*size) @ WEIGHTS, atol=1e-4)
-    assert {key[0][1][:2] for key in graph._buckets.bodies} == {(1, 8), (2, 4)}
+    assert {key[0][1][:2] for key in graph._narrow.bodies} == {(1, 8), (2, 4)}
 
 
 def test_buckets_are_not_compiled_where_their_weights_would_fill_the_memory(load, monkeypatch):
@@ -204,7 +220,7 @@ def test_buckets_are_not_compiled_where_their_weights_would_fill_the_memory(load
     monkeypatch.setattr(ov_graph, "host_memory", lambda: few)
     graph.compile(shapes((1, 8)))
     graph.prepare({"x": rows(1, 8)})
-    assert not graph._buckets.bodies
+    assert not graph._narrow.bodies
     assert graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"].shape == (1, 8, 8)
 
 
@@ -281,8 +297,11 @@ def test_whole_numbers_that_fp32_has_not_are_refused(load, tmp_path, dtype):
 def test_threads_of_a_run(load, threads, cores, streams, per_run):
     """As many runs at once as cores allow."""
     graph = load(threads=threads, cores=cores)
-    assert int(graph._narrow.compiled.get_property("NUM_STREAMS")) == streams
-    assert int(graph._narrow.compiled.get_property("INFERENCE_NUM_THREADS")) == streams * per_run
+    assert int(graph._narrow.requests.compiled.get_property("NUM_STREAMS")) == streams
+    assert (
+        int(graph._narrow.requests.compiled.get_property("INFERENCE_NUM_THREADS"))
+        == streams * per_run
+    )
 
 
 def test_runs_make_no_requests(load, monkeypatch):

@@ -1,11 +1,11 @@
-"""OpenVINO on the CPU: one compiled model for the smallest buckets, and one for the rest."""
+"""OpenVINO on the CPU: one compiled model, with a body for each of the smallest buckets."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,14 @@ INT32 = np.iinfo(np.int32)
 
 
 class OpenVinoGraph(Graph):
-    """One model, compiled for any shape, and once more with a body for each of its buckets.
+    """One model, compiled for any shape, until its buckets are known: then with bodies for them.
 
     A model for any shape makes ready anew whenever the shape changes: measured on an encoder, 1.5
-    to 3 ms a run, whatever its size. So the smallest buckets have bodies of their own, in a second
-    compiled model with one copy of the weights; see `by_shape`. A compiled model for each would
-    have one of its own (54 MB for a file of 90 MB); loaded from OpenVINO's cache it takes 140 MB.
-    A body takes 8 MB and another 5 for each further run at once, however small its shape is.
+    to 3 ms a run, whatever its size. So the smallest buckets have bodies of their own, in one
+    compiled model with a body for all other shapes, which has the weights once; see `by_shape`. A
+    compiled model for each would have a copy of them (54 MB for a file of 90 MB); loaded from
+    OpenVINO's cache it takes 140 MB. A body takes 8 MB and another 5 for each further run at once,
+    however small its shape is.
 
     Inputs are read and outputs written where the caller has them. How much scratch memory a run
     takes OpenVINO does not tell.
@@ -109,10 +110,10 @@ class OpenVinoGraph(Graph):
         self._streams = max(1, cores.count // self._per_run)
         self._angles = self._cut() if self._arithmetic.kind == "bf16" else None
         self._chosen: frozenset[ShapesKey] = frozenset()
-        self._buckets = _Buckets()
-        narrow = self._opened(self._model, self._per_run, self._streams)
-        self._threads = ThreadChoice(cores, source.threads, narrow, compile_wide, signal_stack_kept)
-        self._narrow = narrow
+        self._narrow = _Narrow(self._opened(self._model, self._per_run, self._streams))
+        self._threads = ThreadChoice[Requests[BorrowingRequest] | None](
+            cores, source.threads, None, compile_wide, signal_stack_kept
+        )
 
     def compile(self, shapes: Sequence[Mapping[str, Shape]]) -> None:
         """Choose the buckets that get a body of their own: the smallest, which gain the most.
@@ -126,10 +127,10 @@ class OpenVinoGraph(Graph):
         """Compile for a bucket that was chosen; see `Graph.prepare`."""
         self._check(inputs)
         key = shapes_key(shapes_of(inputs))
-        if key in self._chosen and not self._chosen <= self._buckets.tried:
+        if key in self._chosen and not self._chosen <= self._narrow.tried:
             # Replaced as a whole: lanes read it meanwhile.
             with signal_stack_kept():
-                self._buckets = self._buckets_of(self._chosen)
+                self._narrow = self._with_bodies(self._chosen)
             give_back_freed()  # compiling goes by way of copies
 
     def run(
@@ -137,12 +138,8 @@ class OpenVinoGraph(Graph):
     ) -> dict[str, Array]:
         """Run once; see `Graph.run`."""
         self._check(inputs)
-        with self._threads.session(num_elements(inputs), exclusive=exclusive) as session:
-            requests, buckets, first = session, self._buckets, tuple[Array, ...]()
-            if session is self._narrow and buckets.requests is not None:
-                body = buckets.bodies.get(shapes_key(shapes_of(inputs)))
-                if body is not None:
-                    requests, first = buckets.requests, (np.array(body, np.int32),)
+        with self._threads.session(num_elements(inputs), exclusive=exclusive) as wide:
+            requests, first = (wide, ()) if wide is not None else self._narrow.of(inputs)
             try:
                 try:
                     return self._run(requests, first, inputs, outputs)
@@ -158,7 +155,6 @@ class OpenVinoGraph(Graph):
         """Free all compiled models."""
         with signal_stack_kept():
             self._threads.close()
-            self._buckets = _Buckets()
             del self._narrow, self._model, self._angles
 
     def _cut(self) -> ComputedAngles | None:
@@ -194,8 +190,11 @@ class OpenVinoGraph(Graph):
         fits = weights <= host_memory().free_bytes * MEMORY_SHARE
         return MAX_BODIES if fits and not self._model.get_variables() else 0
 
-    def _buckets_of(self, chosen: frozenset[ShapesKey]) -> _Buckets:
-        """Compile bodies for buckets; those that cannot be run in the model for any shape."""
+    def _with_bodies(self, chosen: frozenset[ShapesKey]) -> _Narrow:
+        """Compile bodies for buckets, and one for the rest, and those that cannot have their own.
+
+        Where that cannot be compiled, all go on in what there is.
+        """
         made: dict[ShapesKey, Any] = {}
         for key in sorted(chosen):
             shapes = dict(key)
@@ -206,16 +205,16 @@ class OpenVinoGraph(Graph):
             try:
                 made[key] = fixed(self._model, [array.shape for array in self._given(zeros)])
             except ENGINE_ERRORS as error:
-                log.info("%s runs %s in its model for any shape: %s", self._path, key, cause(error))
-        requests = None
-        if made:
-            try:
-                requests = self._opened(by_shape(list(made.values())), self._per_run, self._streams)
-            except ModelError as error:
-                log.info("%s; its buckets run in the model for any shape", error)
-                made = {}
-        bodies = {key: place for place, key in enumerate(made)}
-        return _Buckets(tried=chosen, requests=requests, bodies=bodies)
+                log.info("%s runs %s as any shape: %s", self._path, key, cause(error))
+        if not made:
+            return replace(self._narrow, tried=chosen)
+        try:
+            model = by_shape([*made.values(), self._model.clone()])
+            requests = self._opened(model, self._per_run, self._streams)
+        except ModelError as error:
+            log.info("%s; its buckets run as any shape", error)
+            return replace(self._narrow, tried=chosen)
+        return _Narrow(requests, {key: place for place, key in enumerate(made)}, chosen)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)
@@ -265,19 +264,26 @@ class OpenVinoGraph(Graph):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Buckets:
-    """What is compiled for single buckets.
+@dataclass(frozen=True, slots=True)
+class _Narrow:
+    """What runs on a run's share of the cores.
 
     Attributes:
+        requests: of the model for any shape or, where there are bodies, of what `by_shape` made.
+        bodies: which of its bodies a bucket has; behind them is the one for all other shapes.
         tried: the buckets that it was compiled for, as far as that went.
-        requests: of a model that `by_shape` made; None where there are none.
-        bodies: which of its bodies a bucket has.
     """
 
-    tried: frozenset[ShapesKey] = frozenset()
-    requests: Requests[BorrowingRequest] | None = None
+    requests: Requests[BorrowingRequest]
     bodies: Mapping[ShapesKey, int] = field(default_factory=dict)
+    tried: frozenset[ShapesKey] = frozenset()
+
+    def of(self, inputs: Mapping[str, Array]) -> tuple[Requests[BorrowingRequest], Sequence[Array]]:
+        """Return what runs these inputs, and what it takes before them: which body, if any."""
+        if not self.bodies:
+            return self.requests, ()
+        body = self.bodies.get(shapes_key(shapes_of(inputs)), len(self.bodies))
+        return self.requests, (np.array(body, np.int32),)
 
 
 def _check_input(spec: TensorSpec, array: Array, *, rounded: bool) -> None:
