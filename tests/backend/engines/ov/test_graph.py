@@ -214,7 +214,7 @@ def test_a_bucket_that_comes_later_has_a_body_too(load):
 
 
 def test_buckets_are_not_compiled_where_their_weights_would_fill_the_memory(load, monkeypatch):
-    """The model for any shape has weights of its own already."""
+    """The model for any shape has weights of its own until then."""
     graph = load()
     few = SimpleNamespace(free_bytes=WEIGHTS.nbytes)
     monkeypatch.setattr(ov_graph, "host_memory", lambda: few)
@@ -224,18 +224,21 @@ def test_buckets_are_not_compiled_where_their_weights_would_fill_the_memory(load
     assert graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"].shape == (1, 8, 8)
 
 
-def test_a_bucket_that_cannot_be_compiled_runs_all_the_same(load, monkeypatch, caplog):
-    """In the model for any shape; said in the log."""
+@pytest.mark.parametrize(("step", "kind"), [("_compile", ModelError), ("_run", RuntimeError)])
+def test_a_bucket_that_cannot_be_compiled_runs_all_the_same(load, monkeypatch, caplog, step, kind):
+    """In the model for any shape, as where a body for that does not run; said in the log."""
     graph = load()
     graph.compile(shapes((1, 8)))
 
     def refuse(*_):
-        raise ModelError("no room")
+        raise kind("no room")
 
-    monkeypatch.setattr(graph, "_compile", refuse)
+    monkeypatch.setattr(graph, step, refuse)
     with caplog.at_level("INFO"):
         graph.prepare({"x": rows(1, 8)})
     assert "no room" in caplog.text
+    assert not graph._narrow.bodies
+    monkeypatch.undo()
     assert graph.run({"x": rows(1, 8)}, {}, exclusive=False)["y"].shape == (1, 8, 8)
 
 

@@ -51,11 +51,14 @@ __all__ = ["OpenVinoGraph"]
 log = logging.getLogger(__name__)
 
 PRECISIONS = ("origin", "bf16", "int8", PLAIN)
-# The copy of the weights that buckets share may take this part of the memory that is available.
+# The weights, of which there are two copies while bodies are compiled, may take this part of the
+# memory that is available.
 MEMORY_SHARE = 1 / 8
 # No more than these: a larger bucket gains a few percent, and each takes half a second at load.
 MAX_BODIES = 14
 INT32 = np.iinfo(np.int32)
+# What says that a model with bodies is none.
+UNUSABLE: tuple[type[Exception], ...] = (ModelError, *ENGINE_ERRORS)
 
 
 class OpenVinoGraph(Graph):
@@ -130,7 +133,7 @@ class OpenVinoGraph(Graph):
         if key in self._chosen and not self._chosen <= self._narrow.tried:
             # Replaced as a whole: lanes read it meanwhile.
             with signal_stack_kept():
-                self._narrow = self._with_bodies(self._chosen)
+                self._narrow = self._with_bodies(self._chosen, inputs)
             give_back_freed()  # compiling goes by way of copies
 
     def run(
@@ -190,10 +193,11 @@ class OpenVinoGraph(Graph):
         fits = weights <= host_memory().free_bytes * MEMORY_SHARE
         return MAX_BODIES if fits and not self._model.get_variables() else 0
 
-    def _with_bodies(self, chosen: frozenset[ShapesKey]) -> _Narrow:
+    def _with_bodies(self, chosen: frozenset[ShapesKey], inputs: Mapping[str, Array]) -> _Narrow:
         """Compile bodies for buckets, and one for the rest, and those that cannot have their own.
 
-        Where that cannot be compiled, all go on in what there is.
+        Where they cannot be compiled, or the last one does not run these inputs, all go on in what
+        there is.
         """
         made: dict[ShapesKey, Any] = {}
         for key in sorted(chosen):
@@ -211,8 +215,9 @@ class OpenVinoGraph(Graph):
         try:
             model = by_shape([*made.values(), self._model.clone()])
             requests = self._opened(model, self._per_run, self._streams)
-        except ModelError as error:
-            log.info("%s; its buckets run as any shape", error)
+            self._run(requests, (np.array(len(made), np.int32),), inputs, {})
+        except UNUSABLE as error:
+            log.info("%s: its buckets run as any shape: %s", self._path, cause(error))
             return replace(self._narrow, tried=chosen)
         return _Narrow(requests, {key: place for place, key in enumerate(made)}, chosen)
 
