@@ -394,8 +394,8 @@ class GenerationClient:
                 live = list(self._live.items())
             late_ns = time.monotonic_ns() - LATE_NS
             turns, look = max(1, min(LOOKS, len(live))), look + 1
-            for place, (number, request) in enumerate(live):
-                if place % turns == look % turns and request.sink.unwanted:
+            for number, request in live:
+                if number % turns == look % turns and request.sink.unwanted:
                     self._abort(number, Cancelled.by_client())
                 elif over(request.deadline_ns, late_ns):
                     self._abort(number, request.late())
