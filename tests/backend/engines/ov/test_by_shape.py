@@ -60,6 +60,23 @@ def test_a_body_of_free_sizes_takes_what_the_others_do_not():
         np.testing.assert_allclose(both, rows + more, atol=1e-6)
 
 
+def test_sizes_that_all_bodies_have_stay_known():
+    """Some operators, such as one that looks for boxes of 4 numbers, are not compiled else."""
+    boxes = opset13.parameter([-1, -1, 4], Type.f32)
+    scores = opset13.parameter([-1, 1, -1], Type.f32)
+    most, overlap = opset13.constant(np.int32(9)), opset13.constant(np.float32(0.5))
+    kept = opset13.non_max_suppression(
+        boxes, scores, max_output_boxes_per_class=most, iou_threshold=overlap
+    )
+    model = openvino.Model([opset13.result(kept.output(0))], [boxes, scores])
+    made = by_shape([fixed(model, [(1, 3, 4), (1, 1, 3)]), model.clone()])
+    compiled = compile_for_cpu(made, precision="f32", threads=1)
+    for place, count in ((0, 3), (1, 5)):
+        given = np.tile(np.array([0, 0, 1, 1], np.float32), (1, count, 1))
+        found = compiled([np.array(place, np.int32), given, np.ones((1, 1, count), np.float32)])
+        assert found[0].tolist() == [[0, 0, 0]]
+
+
 def test_a_shape_that_a_model_does_not_take_is_refused():
     """Before anything is compiled."""
     with pytest.raises(ENGINE_ERRORS):

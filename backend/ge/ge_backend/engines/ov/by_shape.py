@@ -40,9 +40,11 @@ def by_shape(bodies: Sequence[Any]) -> Any:
 
     Returns:
         Its first input, an INT32 of no axes, says which by its place; the others are the bodies',
-        with free sizes. Outputs are in the bodies' order.
+        of free sizes where these differ. Outputs are in the bodies' order.
     """
-    made = _branch(bodies, 0, len(bodies))
+    parameters = zip(*(body.get_parameters() for body in bodies), strict=True)
+    taken = [_common([own.get_partial_shape() for own in same]) for same in parameters]
+    made = _branch([_taking(taken, body) for body in bodies], 0, len(bodies))
     made.validate_nodes_and_infer_types()
     return made
 
@@ -51,7 +53,8 @@ def _choice(bodies: Sequence[Any], first: int, end: int) -> tuple[Any, list[Any]
     """Return parameters and outputs that compute one of the bodies from `first` to before `end`."""
     which = opset13.parameter([], Type.i32)
     if end - first == 1:
-        return which, *_freed(bodies[first])
+        alone = bodies[first]
+        return which, alone.get_parameters(), [own.input_value(0) for own in alone.get_results()]
     middle = (first + end) // 2
     below = opset13.less(which, opset13.constant(np.int32(middle)))
     operator = opset13.if_op(below.output(0))
@@ -101,21 +104,32 @@ def _branch(bodies: Sequence[Any], first: int, end: int) -> Any:
     return openvino.Model([opset13.result(result) for result in results], [which, *given])
 
 
-def _freed(body: Any) -> tuple[list[Any], list[Any]]:
-    """Return parameters of free sizes in place of a body's, and its outputs.
+def _common(shapes: Sequence[Any]) -> Any:
+    """Return what is the same in shapes of one input; a size that differs is free.
+
+    Some operators are computed only where the last sizes of what they take are known.
+    """
+    sizes = zip(*shapes, strict=True)
+    return openvino.PartialShape(
+        [same[0] if same.count(same[0]) == len(same) else -1 for same in sizes]
+    )
+
+
+def _taking(shapes: Sequence[Any], body: Any) -> Any:
+    """Return a body that takes inputs of these shapes.
 
     An `If` gives the sizes of what it is given to its branches, so each fixes them itself; a body
     of free sizes takes them.
     """
     given = []
-    for own in body.get_parameters():
-        if own.get_partial_shape().is_dynamic:
+    for own, shape in zip(body.get_parameters(), shapes, strict=True):
+        if own.get_partial_shape().is_dynamic or own.get_partial_shape() == shape:
             given.append(own)
             continue
-        shape = own.get_output_shape(0)
-        free = opset13.parameter(openvino.PartialShape([-1] * len(shape)), own.get_element_type())
-        sized = opset13.reshape(free, np.array([*shape], np.int64), special_zero=False)
+        sizes = np.array([*own.get_output_shape(0)], np.int64)
+        free = opset13.parameter(shape, own.get_element_type())
+        sized = opset13.reshape(free, sizes, special_zero=False)
         for reader in own.output(0).get_target_inputs():
             reader.replace_source_output(sized.output(0))
         given.append(free)
-    return given, [result.input_value(0) for result in body.get_results()]
+    return openvino.Model(body.get_results(), given)
