@@ -4,7 +4,7 @@ import json
 from typing import ClassVar
 
 from ge_backend.errors import GraphFailed, ModelError
-from ge_backend.executor.protocol.messages import ServiceOpened
+from ge_backend.executor.protocol.messages import Ok
 from ge_backend.executor.server.queue import Job
 from ge_backend.executor.server.services import GRAPH, SERVICES
 from ge_backend.executor.server.timeline import RunLabel
@@ -34,7 +34,7 @@ class CountingService:
         if self.key == "unwanted":
             raise ModelError("this client is refused")
         self.clients.append(client)
-        return CountingMember(self, client, f"{self.key} for {len(self.clients)}")
+        return CountingMember(self, client)
 
     def receive(self, client, body):
         asked = json.loads(body)
@@ -72,9 +72,9 @@ class CountingService:
 class CountingMember:
     """A client's part, which the service itself does."""
 
-    def __init__(self, service, client, told):
+    def __init__(self, service, client):
         self.service, self.client = service, client
-        self.answer = ServiceOpened(id=client.opened.id, spec=told)
+        self.answer = Ok(id=client.opened.id)
 
     def receive(self, post):
         self.service.receive(self.client, post.body)

@@ -1,7 +1,7 @@
 """A service that writes: token i of a text is i, one per step, and `kill` in a prompt is deadly."""
 
 from ge_backend.errors import InvalidRequest
-from ge_backend.executor.protocol.messages import ServiceOpened
+from ge_backend.executor.protocol.messages import Ok
 from ge_backend.executor.server.queue import Job
 from ge_backend.executor.server.services import GRAPH, SERVICES
 from ge_text.protocol import (
@@ -98,7 +98,7 @@ class WritingMember:
 
     def __init__(self, service, client):
         self.service, self.client = service, client
-        self.answer = ServiceOpened(id=client.opened.id, spec="{}")
+        self.answer = Ok(id=client.opened.id)
 
     def receive(self, post):
         self.service.receive(self.client, post.body)

@@ -62,10 +62,13 @@ def test_an_adapter_that_is_not_there_is_a_model_that_is_not(tmp_path):
 @pytest.mark.parametrize("cache_tokens", [4, 100])
 def test_what_the_model_cannot_hold_has_openais_code(max_tokens, cache_tokens):
     """Prompt and output together, be it for the model's positions or for the cache."""
-    request = pytest.importorskip("ge_text.engine.request")
-    asks = pytest.importorskip("ge_text.engine.parameters").Parameters(max_tokens=max_tokens)
-    limits = request.Limits(vocabulary=9, max_positions=8, cache_tokens=cache_tokens)
-    asked = request.GenerationRequest(id="1", prompt=(1,) * 8, parameters=asks)
+    pytest.importorskip("ge_text")
+    from ge_text.engine.parameters import Parameters
+    from ge_text.engine.sequence import GenerationRequest, Limits
+
+    limits = Limits(vocabulary=9, max_positions=8, cache_tokens=cache_tokens)
+    asks = Parameters(max_tokens=max_tokens)
+    asked = GenerationRequest(id="1", prompt=(1,) * 8, parameters=asks)
     with pytest.raises(pytest.importorskip("ge_backend.errors").InvalidRequest) as caught:
         limits.output_tokens(asked)
     error = error_of_grpc("INVALID_ARGUMENT", str(caught.value))

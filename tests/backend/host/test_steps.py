@@ -28,7 +28,9 @@ def admit(steps, request):
     """Admit a request's step, as a backend does."""
     from ge_backend.host.steps import sequence_of
 
-    return steps.admit(read(), sequence_of(request), request)
+    admitted = read()
+    steps.sequencer.admit(admitted, sequence_of(request), request.flags(), 0.0)
+    return admitted
 
 
 def test_flags_and_ids_are_the_hosts(module, pb_utils):
@@ -36,13 +38,13 @@ def test_flags_and_ids_are_the_hosts(module, pb_utils):
     steps = module.Steps(Sequencer(BATCHING), Recorder())
     begun = admit(steps, pb_utils.InferenceRequest(correlation_id="a", flags=1))
     assert (begun.slot, begun.starting) == (0, True)
-    steps.settle(0, None, {})
+    steps.sequencer.settle(0, None, {})
     other = admit(steps, pb_utils.InferenceRequest(correlation_id=7, flags=1))
     assert (other.slot, other.starting) == (1, True)
-    steps.settle(0, None, {})
+    steps.sequencer.settle(0, None, {})
     ended = admit(steps, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     assert (ended.slot, ended.starting) == (0, False)
-    steps.settle(0, None, {})
+    steps.sequencer.settle(0, None, {})
     with pytest.raises(InvalidRequest):
         admit(steps, pb_utils.InferenceRequest(correlation_id="a"))
 
@@ -53,10 +55,10 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
     steps = module.Steps(sequencer, recorder)
     for name in (1, 2):
         admit(steps, pb_utils.InferenceRequest(correlation_id=name, flags=1))
-        steps.settle(0, None, {})
+        steps.sequencer.settle(0, None, {})
     sequencer.lose_all()
     admit(steps, pb_utils.InferenceRequest(correlation_id=3, flags=3))
-    steps.settle(0, None, {})
+    steps.sequencer.settle(0, None, {})
     steps.end_batch()
     assert recorder.drain() == {
         ("ge_sequences_live", ()): 0,
@@ -65,7 +67,7 @@ def test_what_becomes_of_sequences_is_counted(module, pb_utils):
         ("ge_sequences_total", (("event", "ended"),)): 1,
     }
     admit(steps, pb_utils.InferenceRequest(correlation_id=4, flags=1))
-    steps.settle(0, None, {})
+    steps.sequencer.settle(0, None, {})
     steps.end_batch()
     assert recorder.drain()["ge_sequences_live", ()] == 1
     steps.end_batch()
@@ -85,7 +87,7 @@ def test_a_request_with_an_error_of_its_own_begins_and_ends_sequences(module, pb
     steps = module.Steps(sequencer, recorder)
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=1))
     assert admit(steps, pb_utils.InferenceRequest(correlation_id="a")).starting
-    steps.settle(0, None, {})
+    steps.sequencer.settle(0, None, {})
     steps.skip(0, pb_utils.InferenceRequest(correlation_id="a", flags=2))
     with pytest.raises(InvalidRequest):
         admit(steps, pb_utils.InferenceRequest(correlation_id="a"))

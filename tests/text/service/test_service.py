@@ -28,7 +28,7 @@ from fakes.null_faults import Fault
 from ge_backend.engines.preprocess.text import open_tokenizer
 from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
-from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpened
+from ge_backend.executor.protocol.messages import Ok, OpenService, Post
 from ge_backend.executor.server import lanes
 from ge_backend.executor.server.executor import Executor
 from ge_text.engine.engine import Engine
@@ -221,7 +221,7 @@ def test_a_client_that_asks_and_reads_nothing_is_read_no_further(rig, monkeypatc
     monkeypatch.setattr(text_answer, "MAX_UNSAID", 100)
     connection, number, count = rig.connect(), 5, 4000
     opened = OpenService(id=number, kind="generation", key=rig.key)
-    connection.ask(opened, ServiceOpened)
+    connection.ask(opened, Ok)
     (look,) = parts_of(StatsRequest())
     asked = []
 

@@ -150,7 +150,7 @@ class Backend:
                 for request, (response, error) in zip(members, written, strict=True):
                     index = request.index
                     if self._steps is not None:
-                        self._steps.settle(index, error, reply.states)
+                        self._steps.sequencer.settle(index, error, reply.states)
                     if early:
                         self._send(host_requests[index].request, response)
                     else:
@@ -209,7 +209,9 @@ class Backend:
                 sequence: Any = sequential and response is None and sequence_of(request)
                 if response is None and (sequence or not sequential):
                     read = read_request(index, host_request, layout)
-                    readable.append(read if steps is None else steps.admit(read, sequence, request))
+                    if steps is not None:
+                        steps.sequencer.admit(read, sequence, request.flags(), time.monotonic())
+                    readable.append(read)
                     continue
                 responses[index] = response or nothing()
             except GeError as error:

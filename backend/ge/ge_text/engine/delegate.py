@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ge_backend.errors import Cancelled, ExecutorLost, GeError, InvalidRequest
-from ge_text.engine.engine import Limits
 from ge_text.engine.figures import Figures, Tally
 from ge_text.engine.plan import StepPlan
-from ge_text.engine.sequence import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest, Limits
 from ge_text.engine.update import Finish, Sink, Update
 from ge_text.models.scheduled import EngineRequest, ScheduledModel, TokenDelta
 

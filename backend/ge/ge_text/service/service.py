@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from ge_backend.errors import GeError, InvalidRequest
-from ge_backend.executor.protocol.messages import OpenService, Post, ServiceOpened
+from ge_backend.executor.protocol.messages import Ok, OpenService, Post
 from ge_backend.executor.server.lanes import result_or_error
 from ge_backend.executor.server.queue import Grant, Job
 from ge_backend.executor.server.services import Client, ServiceContext
@@ -282,7 +282,7 @@ class _Member:
     """
 
     def __init__(self, service: GenerationService, client: Client, place: int) -> None:
-        self.answer = ServiceOpened(id=client.opened.id, spec="")
+        self.answer = Ok(id=client.opened.id)
         self.outbox = Outbox(client)
         self.place = place
         self.names: dict[int, str] = {}

@@ -21,10 +21,10 @@ from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.messages import (
     Failed,
     Inspect,
+    Ok,
     OpenService,
     Post,
     Report,
-    ServiceOpened,
 )
 from ge_backend.executor.server.executor import Executor
 
@@ -167,7 +167,8 @@ def connection(executor):
 
 def opened(connection, key="a"):
     message = OpenService(id=connection.next_id(), kind="counting", key=key)
-    return message.id, connection.ask(message, ServiceOpened).spec
+    connection.ask(message, Ok)
+    return message.id
 
 
 def post(connection, number, **asked):
@@ -180,15 +181,15 @@ def bodies(connection, count):
 
 def test_a_request_is_answered_by_as_many_posts_as_the_service_likes(connection):
     """They come in order, under the number that the service was opened by."""
-    number, told = opened(connection)
-    assert told == "a for 1"
+    number = opened(connection)
+    assert CountingService.opened[-1].key == "a"
     post(connection, number, count=3)
     assert bodies(connection, 4) == [b"1", b"2", b"3", b"end"]
 
 
 def test_several_services_and_questions_share_a_connection(connection):
     """What one says does not come out at another; other messages are answered as ever."""
-    first, second = opened(connection, "a")[0], opened(connection, "b")[0]
+    first, second = opened(connection, "a"), opened(connection, "b")
     post(connection, second, count=1)
     assert [connection.inbox.receive()[0] for _ in range(2)] == [
         Post(id=second, body=b"1"),
@@ -203,9 +204,10 @@ def test_several_services_and_questions_share_a_connection(connection):
 def test_two_connections_share_one_service(executor, connection):
     """Each gets its own answers."""
     other = dial(executor)
-    assert opened(connection)[1] == "a for 1"
-    number, told = opened(other)
-    assert told == "a for 2"
+    opened(connection)
+    assert len(CountingService.opened[-1].clients) == 1
+    number = opened(other)
+    assert len(CountingService.opened[-1].clients) == 2
     post(other, number, count=1)
     assert bodies(other, 2) == [b"1", b"end"]
     assert len(CountingService.opened) == 1
@@ -214,7 +216,7 @@ def test_two_connections_share_one_service(executor, connection):
 
 def test_a_service_is_told_when_a_stub_has_left_and_drops_its_steps(executor, connection):
     """Its last step ends; nothing is done for it any more, and the service is closed."""
-    number, _ = opened(connection)
+    number = opened(connection)
     post(connection, number, count=10**6)
     assert bodies(connection, 1) == [b"1"]
     (service,) = CountingService.opened
@@ -227,7 +229,7 @@ def test_a_service_is_told_when_a_stub_has_left_and_drops_its_steps(executor, co
 
 def test_what_was_asked_can_be_cancelled(connection):
     """By a number of the client's own, in a message of the service's own."""
-    number, _ = opened(connection)
+    number = opened(connection)
     post(connection, number, count=10**6, **{"as": 7})
     post(connection, number, cancel=7)
     while (body := bodies(connection, 1)[0]) != b"cancelled":
@@ -236,7 +238,7 @@ def test_what_was_asked_can_be_cancelled(connection):
 
 def test_an_error_of_a_service_is_answered_and_the_connection_goes_on(connection):
     """A post that fails, and one to a service that was never opened, get their errors."""
-    number, _ = opened(connection)
+    number = opened(connection)
     post(connection, number, fail="bad")
     failed = connection.inbox.receive()[0]
     assert (failed.id, failed.error, failed.message) == (number, GraphFailed.__name__, "bad")
@@ -258,7 +260,7 @@ def test_a_client_that_is_refused_holds_nothing(executor, connection):
 
 def test_the_steps_of_a_service_are_in_the_timeline(executor, connection):
     """Each under the service's own words."""
-    number, _ = opened(connection)
+    number = opened(connection)
     post(connection, number, count=2)
     bodies(connection, 3)
     assert [run.model for run in executor.timeline.history(1, 0).runs] == ["a", "a"]

@@ -18,7 +18,7 @@ from ge_backend.errors import (
 )
 from ge_backend.model.config.sequence_batching import SequenceBatching, State
 from ge_backend.serving.batching.request import Request
-from ge_backend.serving.sequence.sequencer import Sequencer
+from ge_backend.serving.sequence.sequencer import END, START, Sequencer
 from ge_backend.tensors import DATA_TYPES
 
 
@@ -39,7 +39,8 @@ def sequencer(dims=(2,), capacity=2, strategy="oldest"):
 
 def admit(steps, name, *, start=False, end=False, index=0, rows=1):
     request = Request(index=index, rows=rows, tensors={}, sizes=())
-    return steps.admit(request, name, start=start, end=end, now_s=0.0)
+    steps.admit(request, name, start * START + end * END, 0.0)
+    return request
 
 
 def settle(steps, error=None, size=2, index=0):
@@ -71,7 +72,8 @@ def test_a_step_is_the_request_with_its_slot():
         common=(7,),
     )
     expected = replace(known, slot=0, starting=True, states=((0,),))
-    assert sequencer(dims=(-1,)).admit(known, 1, start=True, end=False, now_s=0.0) == expected
+    sequencer(dims=(-1,)).admit(known, 1, START, 0.0)
+    assert known == expected
 
 
 def test_a_step_runs_in_its_sequences_slot():
@@ -189,14 +191,14 @@ def test_a_request_that_cannot_be_run_begins_and_ends_its_sequence():
     """The host has done so; else the next step would go on from the state of before."""
     steps = sequencer(dims=(-1,))
     begin(steps, 1, size=5)
-    steps.skip(0, 1, start=True, end=False, now_s=0.0)
+    steps.skip(0, 1, START, 0.0)
     assert (steps.events["begun"], steps.events["ended"]) == (2, 1)
     on = admit(steps, 1)
     assert (on.starting, on.states) == (True, ((0,),))
     settle(steps)
-    steps.skip(0, 1, start=False, end=True, now_s=0.0)
+    steps.skip(0, 1, END, 0.0)
     assert steps.live == 0
-    steps.skip(0, 1, start=False, end=True, now_s=0.0)  # nobody knows it
+    steps.skip(0, 1, END, 0.0)  # nobody knows it
     assert slot_defects(steps._table) == []
 
 
@@ -206,12 +208,12 @@ def test_a_request_that_cannot_be_run_does_not_hear_of_a_loss():
     begin(steps, 1)
     steps.lose_all()
     for end in (False, True):
-        steps.skip(0, 1, start=False, end=end, now_s=0.0)
+        steps.skip(0, 1, end * END, 0.0)
     with pytest.raises(ExecutorLost, match="state of sequence 1"):
         admit(steps, 1)
     with pytest.raises(InvalidRequest):
         admit(steps, 1)
-    steps.skip(0, 1, start=True, end=False, now_s=0.0)
+    steps.skip(0, 1, START, 0.0)
     assert admit(steps, 1).starting
     assert slot_defects(steps._table) == []
 

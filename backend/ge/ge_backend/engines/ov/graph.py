@@ -210,16 +210,15 @@ class OpenVinoGraph(Graph):
                 made[key] = fixed(self._model, [array.shape for array in self._given(zeros)])
             except ENGINE_ERRORS as error:
                 log.info("%s runs %s as any shape: %s", self._path, key, cause(error))
-        if not made:
-            return replace(self._narrow, tried=chosen)
-        try:
-            model = by_shape([*made.values(), self._model.clone()])
-            requests = self._opened(model, self._per_run, self._streams)
-            self._run(requests, (np.array(len(made), np.int32),), inputs, {})
-        except UNUSABLE as error:
-            log.info("%s: its buckets run as any shape: %s", self._path, cause(error))
-            return replace(self._narrow, tried=chosen)
-        return _Narrow(requests, {key: place for place, key in enumerate(made)}, chosen)
+        if made:
+            try:
+                model = by_shape([*made.values(), self._model.clone()])
+                requests = self._opened(model, self._per_run, self._streams)
+                self._run(requests, (np.array(len(made), np.int32),), inputs, {})
+                return _Narrow(requests, {key: place for place, key in enumerate(made)}, chosen)
+            except UNUSABLE as error:
+                log.info("%s: its buckets run as any shape: %s", self._path, cause(error))
+        return replace(self._narrow, tried=chosen)
 
     def _check(self, inputs: Mapping[str, Array]) -> None:
         check_names(str(self._path), [spec.name for spec in self.signature.inputs], inputs)

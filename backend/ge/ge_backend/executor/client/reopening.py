@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ge_backend.errors import DeviceUnavailable, ExecutorLost, GeError, unforeseen
 
-__all__ = ["GRAPHS", "TEXTS", "Reopening", "Replay"]
+__all__ = ["GRAPHS", "QUESTIONS", "TEXTS", "Reopening", "Replay"]
 
 log = logging.getLogger(__name__)
 
@@ -20,8 +20,8 @@ class Replay:
 
     Attributes:
         beside_others: how many may die over a run or text before it is tried with no other.
-        deaths: how many may die over it at all, and in a row over an opening before that has
-            failed: those may be the doing of other stubs.
+        deaths: how many may die over it at all, and in a row over an opening or a question before
+            that has failed: those may be the doing of other stubs.
         first_s, most_s: seconds between two openings that have failed; each pause is twice the one
             before.
     """
@@ -36,6 +36,8 @@ GRAPHS = Replay(beside_others=0, deaths=20)
 # Texts on trial are served one at a time, so the first death, which may have another cause, puts
 # none on trial.
 TEXTS = Replay(beside_others=1, deaths=8)
+# What warm-up and learning ask of an executor: a second death over it probably is its own.
+QUESTIONS = Replay(beside_others=0, deaths=2)
 
 
 class Reopening:

@@ -13,6 +13,7 @@ from ge_backend.device.base import GraphSource
 from ge_backend.errors import ExecutorLost, GeError, ModelError, OutOfMemory, ProtocolError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.in_flight import InFlight, RunResult
+from ge_backend.executor.client.reopening import QUESTIONS
 from ge_backend.executor.client.served_files import ServedFiles
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.protocol import messages
@@ -26,9 +27,6 @@ __all__ = ["Session"]
 
 log = logging.getLogger(__name__)
 
-# What is asked of an executor that dies over it is asked once more: one death may be a neighbour's
-# doing, a second one probably is its own.
-ATTEMPTS = 2
 NOT_HERE = "there is no executor in this process"
 
 _Result = TypeVar("_Result")
@@ -442,13 +440,14 @@ class Session:
         return self._loaded
 
     def _retried(self, doing: str, action: Callable[[], _Result]) -> _Result:
-        for _ in range(ATTEMPTS):
+        for _ in range(QUESTIONS.deaths):
             try:
                 return action()
             except ExecutorLost as error:
                 self.lose(error)
         raise ExecutorLost(
-            f"the executor died {ATTEMPTS} times over {doing}; see the server's log for the reason"
+            f"the executor died {QUESTIONS.deaths} times over {doing}; see the server's log for "
+            "the reason"
         )
 
     def _give_up(self, connection: ExecutorConnection, error: GeError) -> None:

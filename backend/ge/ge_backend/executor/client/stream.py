@@ -19,7 +19,7 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.descriptors import close_all
-from ge_backend.executor.protocol.messages import Failed, Message, OpenService, Post, ServiceOpened
+from ge_backend.executor.protocol.messages import Failed, Message, Ok, OpenService, Post
 from ge_backend.executor.protocol.wire import encode
 
 __all__ = ["ServiceStream"]
@@ -37,7 +37,6 @@ class ServiceStream:
             ExecutorLost where the executor is gone. Not called after `close`.
 
     Attributes:
-        spec: what the service has said of itself.
         outstanding: what the executor shows of itself.
 
     Raises:
@@ -66,8 +65,7 @@ class ServiceStream:
         self._reading = threading.Thread(target=self._read, name=f"read {kind}", daemon=True)
         self._writing = threading.Thread(target=self._write, name=f"write {kind}", daemon=True)
         try:
-            asked = OpenService(id=self._number, kind=kind, key=key)
-            self.spec = connection.ask(asked, ServiceOpened).spec
+            connection.ask(OpenService(id=self._number, kind=kind, key=key), Ok)
             self._writing.start()
             self._reading.start()
         except BaseException as error:

@@ -14,7 +14,7 @@
     Cancel(run)                            (nothing: the run itself is answered)
     Inspect                                Report(…)
     HistoryRequest(after)                  History(runs, missed, last)
-    OpenService(kind, key)                 ServiceOpened(spec)
+    OpenService(kind, key)                 Ok
     Post(body)                             Post(body)*
     (any)                                  Failed(error, message)
 
@@ -74,7 +74,6 @@ __all__ = [
     "RetainOutput",
     "RetainTensors",
     "Run",
-    "ServiceOpened",
     "SpillRange",
     "Started",
     "TensorMemory",
@@ -85,7 +84,7 @@ __all__ = [
 # Triton's words: priority 1 is the highest.
 NORMAL = 2
 # Hello itself never changes, so that every version can tell that the other is another.
-VERSION = 24
+VERSION = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,14 +517,6 @@ class OpenService:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOpened:
-    """The service is there; `spec` is what it says of itself."""
-
-    id: int
-    spec: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
     """Something to or from a service; on the socket its body is bytes as they are, not JSON."""
 
@@ -573,7 +564,6 @@ Message = (
     | HistoryRequest
     | History
     | OpenService
-    | ServiceOpened
     | Post
     | Ok
     | Failed

@@ -42,7 +42,6 @@ RULES: Mapping[tuple[type, str], Rule] = types.MappingProxyType(
         (messages.Run, "rows"): _ROWS,
         (messages.Run, "slots"): _ROWS,
         (GraphSource, "threads"): Rule(most=MAX_THREADS),
-        (messages.ServiceOpened, "spec"): Rule(words=True),
         (messages.GatherInput, "dtype"): _DTYPE,
         (messages.GatherInput, "fill"): Rule(least=-1, most=255),  # a byte; -1: there is none
         (messages.GatherInput, "shape"): _SHAPE,

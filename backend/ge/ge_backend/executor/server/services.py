@@ -21,14 +21,7 @@ from ge_backend.device.imports import importing
 from ge_backend.device.shared import Shared
 from ge_backend.device.workspace.pool import Pool
 from ge_backend.errors import OutOfMemory, ProtocolError
-from ge_backend.executor.protocol.messages import (
-    Load,
-    Loaded,
-    Message,
-    OpenService,
-    Post,
-    ServiceOpened,
-)
+from ge_backend.executor.protocol.messages import Load, Loaded, Message, Ok, OpenService, Post
 from ge_backend.executor.protocol.outstanding import Outstanding
 from ge_backend.executor.server.device_tensors import DeviceTensorStores
 from ge_backend.executor.server.lanes import Lanes
@@ -105,7 +98,7 @@ class Member(Protocol):
     """What one client has of a service; called by its connection's thread."""
 
     @property
-    def answer(self) -> Loaded | ServiceOpened:
+    def answer(self) -> Loaded | Ok:
         """What the client is told first."""
 
     def receive(self, message: Any) -> Message | None:

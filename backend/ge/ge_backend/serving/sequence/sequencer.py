@@ -13,6 +13,9 @@ from ge_backend.tensors import Shape
 
 __all__ = ["Sequencer"]
 
+# Bits of a request's flags in the host, tested on tritonserver 2.51.
+START, END = 1, 2
+
 
 class Sequencer:
     """The live sequences of one model instance and the sizes of their states; for one thread.
@@ -32,10 +35,14 @@ class Sequencer:
         self._shapes: dict[int, tuple[Shape, ...]] = {}  # by slot, of states whose sizes vary
         self._steps: dict[int, SequenceStep] = {}  # by request, until it is settled
 
-    def admit(
-        self, request: Request, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
-    ) -> Request:
-        """Give the request the slot of its sequence, and return it; pair with `settle`.
+    def admit(self, request: Request, sequence: CorrelationId, flags: int, now_s: float) -> None:
+        """Give the request the slot of its sequence; pair with `settle`.
+
+        Args:
+            request: of the host's list.
+            sequence: whose step it is.
+            flags: the host's, which say whether the sequence begins or ends with it.
+            now_s: seconds of a clock that only goes forward.
 
         Raises:
             InvalidRequest: it has several rows, or its sequence is not known and does not begin.
@@ -46,40 +53,25 @@ class Sequencer:
                 f"a step of a sequence is one row; this request has {request.rows}: send them as "
                 "sequences of their own"
             )
-        index = request.index
-        step = self._steps[index] = self._table.admit(
-            sequence,
-            start=start,
-            end=end,
-            now_s=now_s,
-            place=index if self._placed else None,
-            busy=self._busy() if start else (),
-        )
+        step = self._steps[request.index] = self._step(request.index, sequence, flags, now_s)
         request.slot, request.starting = step.slot, step.starting
         if self._names:
             if step.starting:
                 self._shapes[step.slot] = self._initial
             request.states = self._shapes[step.slot]
-        return request
 
-    def skip(
-        self, index: int, sequence: CorrelationId, *, start: bool, end: bool, now_s: float
-    ) -> None:
+    def skip(self, index: int, sequence: CorrelationId, flags: int, now_s: float) -> None:
         """Note a request that cannot be run: the host begins or ends its sequence all the same.
 
         Else the steps behind a START that was refused would go on from the state of before. That
         a sequence is lost is not told here, and so stays to be told.
         """
         place = index if self._placed else None
-        if not (start or self._table.is_live(sequence, place)):
-            return
-        busy = self._busy() if start else ()
-        with contextlib.suppress(QueueFull):
-            step = self._table.admit(
-                sequence, start=start, end=end, now_s=now_s, place=place, busy=busy
-            )
-            if end:
-                self._table.leave(step)
+        if flags & START or self._table.is_live(sequence, place):
+            with contextlib.suppress(QueueFull):
+                step = self._step(index, sequence, flags, now_s)
+                if step.last:
+                    self._table.leave(step)
 
     def settle(self, index: int, error: GeError | None, states: Mapping[str, Shape]) -> None:
         """Note how the step of the request at this place of the host's list went."""
@@ -116,6 +108,14 @@ class Sequencer:
         """How many sequences live."""
         return self._table.live
 
-    def _busy(self) -> set[int]:
-        """Return the slots that have a step under way."""
-        return {step.slot for step in self._steps.values()}
+    def _step(self, index: int, sequence: CorrelationId, flags: int, now_s: float) -> SequenceStep:
+        """Return where the state of a request lies; see `SlotTable.admit`."""
+        return self._table.admit(
+            sequence,
+            start=bool(flags & START),
+            end=bool(flags & END),
+            now_s=now_s,
+            place=index if self._placed else None,
+            # Those that have a step under way.
+            busy={step.slot for step in self._steps.values()} if flags & START else (),
+        )

@@ -3,9 +3,8 @@
 import pytest
 
 from ge_backend.errors import InvalidRequest
-from ge_text.engine.engine import Limits
 from ge_text.engine.parameters import Parameters
-from ge_text.engine.sequence import GenerationRequest
+from ge_text.engine.sequence import GenerationRequest, Limits
 from ge_text.models.sampling import Sampling
 
 
