@@ -37,7 +37,14 @@ from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import InlineExecutors, connect_inline
 from ge_backend.executor.process.inline_address import InlineAddress
-from ge_backend.executor.protocol.messages import History, HistoryRequest, Inspect, Report, Run
+from ge_backend.executor.protocol.messages import (
+    History,
+    HistoryRequest,
+    Inspect,
+    PrepareInput,
+    Report,
+    Run,
+)
 from ge_backend.executor.server import executor
 from ge_backend.executor.server.stub_handler import StubHandler
 from ge_backend.serving.fleet.fleet import Fleet
@@ -207,6 +214,36 @@ def test_a_run_here_waits_for_a_lane_and_no_longer_than_its_deadline(tmp_path, m
     assert shared.run_here(*lone()).outputs["y"].tolist() == [3.0]
     other.join()
     shared.close()
+
+
+def test_a_run_here_waits_for_no_measurement(tmp_path, monkeypatch):
+    """It has the only lane to itself while another thread measures beside it."""
+    source, connect = write_null(tmp_path / "model.null"), InlineExecutors().connect
+    serving, learning = (
+        Session(
+            partial(connect, "null", lanes=1), source, arena_bytes=4096, on_restart=lambda: None
+        )
+        for _ in range(2)
+    )
+    begun, go_on, prepare = threading.Event(), threading.Event(), NullGraph.prepare
+
+    def held(*given):
+        begun.set()
+        assert go_on.wait(20)
+        return prepare(*given)
+
+    monkeypatch.setattr(NullGraph, "prepare", held)
+    inputs = (PrepareInput(name="x", dtype="FP32", shape=(1, 2), fill=1.0),)
+    measuring = threading.Thread(target=learning.prepare, args=(inputs, 1))
+    measuring.start()
+    assert begun.wait(20)
+    outcome = serving.run_here(*lone(deadline_ns=time.monotonic_ns() + 10**10))
+    assert measuring.is_alive()
+    go_on.set()
+    measuring.join()
+    assert outcome.outputs["y"].tolist() == [3.0]
+    learning.close()
+    serving.close()
 
 
 def test_runs_side_by_side_end_as_they_do_and_none_has_all_cores(session, monkeypatch):

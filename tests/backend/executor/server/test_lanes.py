@@ -151,6 +151,24 @@ def test_a_job_that_has_to_wait_is_left_to_a_lane(lanes):
     assert threads[0] is not threading.current_thread()
 
 
+@pytest.mark.parametrize(
+    ("count", "pool_bytes", "apart"), [(1, 0, True), (2, 0, False), (1, 9, False)]
+)
+def test_a_measurement_takes_the_only_lane_from_no_run(count, pool_bytes, apart):
+    """The calling thread makes it; with several lanes, or a pool, it is a job as others are."""
+    lanes, here, names = Lanes(count, Pool(pool_bytes), 0), threading.current_thread().name, []
+
+    def work(grant):
+        names.append((threading.current_thread().name == here, grant.lane))
+        return done.set
+
+    done = threading.Event()
+    lanes.measure(Job(work=work, measures=True))
+    assert done.wait(20)
+    lanes.close()
+    assert names == [(apart, f"lane-{int(apart)}")]
+
+
 def test_finishing_waits_for_what_runs_and_begins_nothing_more():
     """What waits is neither done nor dropped: its owner finds the process gone."""
     lanes, running, waiting = Lanes(1, Pool(0)), Gate(), Gate()

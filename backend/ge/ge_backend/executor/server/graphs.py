@@ -292,7 +292,7 @@ class GraphClient:
         return job
 
     def _prepare(self, message: messages.Prepare) -> None:
-        """Prepare in a lane; what is measured, one at a time for all connections.
+        """Prepare in a lane or beside it; what is measured, one at a time for all connections.
 
         Models that warm up side by side would else measure each other. What is only prepared, or
         need not be measured alone, takes no turn among them. This thread may wait for the graph, or
@@ -319,7 +319,10 @@ class GraphClient:
             post=partial(self._connection.outgoing.answer, message.id),
         )
         job.bounded, job.measures = False, measures
-        self._context.lanes.submit(job)
+        if measures:
+            self._context.lanes.measure(job)
+        else:
+            self._context.lanes.submit(job)
 
     def _job(
         self,

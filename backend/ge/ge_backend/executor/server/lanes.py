@@ -57,6 +57,9 @@ class Lanes:
         self._alarm_ns = 0  # when the watch looks next; 0 is never
         self._closing = self._closed = False
         self._ending = False  # what waits is not begun any more
+        # An instance's own only lane: requests would wait for all runs of a measurement in it.
+        self._apart = count == 1 and idle_ns == 0 and not pool.size_bytes
+        self._measuring = threading.Lock()  # no two do that are apart
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # for the watch, and for `close`
         names = {f"lane-{index}": self._work for index in range(count)} | {"watch": self._watch}
@@ -102,6 +105,14 @@ class Lanes:
                 self._changed.notify_all()
         if mine is not None:
             self._do(mine)
+
+    def measure(self, job: Job) -> None:
+        """Let a job that measures wait for its turn, or do it here, beside the only lane."""
+        if not self._apart:
+            self.submit(job)
+            return
+        with self._measuring:
+            job.work(Grant(came_ns=time.monotonic_ns(), lane=f"lane-{self._count}"))()
 
     def begin_alone(self) -> Grant | None:
         """Take a lane for a run of the calling thread's own, if nothing runs and nothing waits.
