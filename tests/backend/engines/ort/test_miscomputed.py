@@ -1,4 +1,4 @@
-"""Weights of few bits: what ONNX Runtime computes otherwise than the file says, and what it does."""
+"""What ONNX Runtime computes otherwise than the file says, and what becomes of it here."""
 
 import numpy as np
 import pytest
@@ -160,3 +160,76 @@ def test_activations_beside_int4_weights_are_not_rounded(tmp_path, x):
     )
     got = answer(tmp_path, model.SerializeToString(), x)
     np.testing.assert_allclose(got, x @ weights, atol=1e-3)
+
+
+def pooled(*, counted, fused=False):
+    """Return a quantised file: averages over 3 x 3, 2 apart, the last of them past the end."""
+    how = {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": counted}
+    one = helper.make_node
+    pool = [
+        one("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        one("AveragePool", ["d"], ["p"], **how),
+        one("QuantizeLinear", ["p", "s", "z"], ["r"]),
+    ]
+    if fused:
+        given = ["q", "s", "z", "s", "z"]
+        pool = [one("QLinearAveragePool", given, ["r"], domain="com.microsoft", name="only", **how)]
+    return faults.model(
+        [
+            one("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            *pool,
+            one("DequantizeLinear", ["r", "s", "z"], ["y"]),
+        ],
+        [("x", faults.FLOAT, ["batch", 1, "h", "w"])],
+        [("y", faults.FLOAT, None)],
+        [("s", np.float32(0.05)), ("z", np.uint8(3))],
+        opset=21,
+    )
+
+
+@pytest.mark.parametrize("counted", [0, 1])
+def test_an_average_past_the_end_is_of_what_is_there(tmp_path, counted):
+    """Quantised, too: ONNX Runtime's own quantised pool divides by the whole window."""
+    even = np.full((2, 1, 6, 6), 2, np.float32)
+    got = answer(tmp_path, pooled(counted=counted), even)
+    np.testing.assert_allclose(got, np.full((2, 1, 3, 3), 2), atol=0.06)
+
+
+def test_a_file_of_such_a_pool_is_refused(tmp_path):
+    """With how to quantise it, where the operator itself is in the file."""
+    even = np.full((2, 1, 6, 6), 2, np.float32)
+    with pytest.raises(Unsupported, match=r"QLinearAveragePool 'only'.*QuantFormat\.QDQ"):
+        answer(tmp_path, pooled(counted=1, fused=True), even)
+    got = answer(tmp_path, pooled(counted=0, fused=True), even)
+    np.testing.assert_allclose(got, np.full((2, 1, 3, 3), 2), atol=0.06)
+
+
+def test_zeros_around_a_picture_are_of_its_maximum(tmp_path):
+    """ONNX Runtime by itself takes them for the pool's own padding, which is not."""
+    content = faults.model(
+        [
+            helper.make_node("Pad", ["x", "ends"], ["p"]),
+            helper.make_node("MaxPool", ["p"], ["y"], kernel_shape=[3, 3]),
+        ],
+        [("x", faults.FLOAT, ["batch", 1, "h", "w"])],
+        [("y", faults.FLOAT, None)],
+        [("ends", np.array([0, 0, 1, 1, 0, 0, 1, 1]))],
+    )
+    got = answer(tmp_path, content, np.full((2, 1, 4, 4), -1, np.float32))
+    expected = np.zeros((2, 1, 4, 4), np.float32)
+    expected[:, :, 1:3, 1:3] = -1
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_a_quotient_of_whole_numbers_is_cut_before_it_is_multiplied(tmp_path):
+    """ONNX Runtime by itself divides the other factor instead."""
+    content = faults.model(
+        [
+            helper.make_node("Div", ["one", "x"], ["q"]),
+            helper.make_node("Mul", ["q", "six"], ["y"]),
+        ],
+        [("x", faults.INT64, ["n"])],
+        [("y", faults.INT64, ["n"])],
+        [("one", np.array(1)), ("six", np.array(6))],
+    )
+    np.testing.assert_array_equal(answer(tmp_path, content, np.array([1, 2, 3])), [6, 0, 0])

@@ -1,4 +1,4 @@
-"""What ONNX Runtime computes otherwise than an ONNX file says: such files are refused.
+"""What ONNX Runtime computes otherwise than an ONNX file says: refused, or kept from its optimiser.
 
 No other engine here computes it rightly, so that no comparison shows it. Found with ONNX Runtime
 1.31 by scripts of `findings/`.
@@ -6,12 +6,13 @@ No other engine here computes it rightly, so that no comparison shows it. Found 
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
-from ge_backend.errors import Unsupported
+from ge_backend.errors import ModelError, Unsupported
 from ge_backend.model.files.onnx_file import OnnxNode, onnx_nodes, onnx_operators, onnx_weights
 
-__all__ = ["check_computed_as_written"]
+__all__ = ["check_computed_as_written", "wrong_optimizers"]
 
 OPERATOR = "MatMulNBits"
 # By place, its inputs that are looked at.
@@ -20,6 +21,9 @@ ZERO_POINTS, GROUPS = 3, 4
 FOUR_BITS = 4
 # TensorProto.DataType: FLOAT, FLOAT16, DOUBLE, BFLOAT16.
 REAL = frozenset({1, 10, 11, 16})
+# Quantised, it divides by its whole window where both are set and the last one goes past the end.
+POOL, QUANTISED_POOL = "AveragePool", "QLinearAveragePool"
+PAST_THE_END = ("ceil_mode", "count_include_pad")
 
 
 def check_computed_as_written(path: Path) -> None:
@@ -33,9 +37,16 @@ def check_computed_as_written(path: Path) -> None:
         Unsupported: it does not; says how to export it.
         ModelError: the file is no ONNX model.
     """
-    if OPERATOR not in onnx_operators(path):
+    if not onnx_operators(path) & {OPERATOR, QUANTISED_POOL}:
         return
-    ordered = [n for n in onnx_nodes(path) if n.operator == OPERATOR and _input(n, GROUPS)]
+    nodes = onnx_nodes(path)
+    for node in nodes:
+        if _is_miscounted(node, QUANTISED_POOL):
+            raise Unsupported(
+                f"{path}: ONNX Runtime gives wrong numbers for the {QUANTISED_POOL} {node.name!r} "
+                f"with {' and '.join(PAST_THE_END)}; quantise with quant_format=QuantFormat.QDQ"
+            )
+    ordered = [node for node in nodes if node.operator == OPERATOR and _input(node, GROUPS)]
     types = onnx_weights(path) if ordered else {}
     for node in ordered:
         zeros = _input(node, ZERO_POINTS)
@@ -48,6 +59,27 @@ def check_computed_as_written(path: Path) -> None:
                 f"has g_idx (an order of groups) beside {what}; export it {way}with its columns in "
                 "the order of their groups, without g_idx (GPTQ: desc_act=False)"
             )
+
+
+def wrong_optimizers(path: Path) -> list[str]:
+    """Return the steps of its optimiser, as it calls them, that would make other numbers of a file.
+
+    Of a file that is none nothing is said: the engine says it better.
+    """
+    wrong = ["DivMulFusion"]  # takes quotients of whole numbers for those of reals
+    with contextlib.suppress(ModelError):
+        operators = onnx_operators(path)
+        if operators >= {"Pad", "MaxPool"}:
+            wrong.append("Pad_Fusion")  # zeros around a picture would count as nothing
+        if operators >= {POOL, "DequantizeLinear"}:
+            wrong += ["QDQSelectorActionTransformer"] * any(
+                _is_miscounted(node, POOL) for node in onnx_nodes(path)
+            )
+    return wrong
+
+
+def _is_miscounted(node: OnnxNode, operator: str) -> bool:
+    return node.operator == operator and all(node.attributes.get(key, 0) for key in PAST_THE_END)
 
 
 def _input(node: OnnxNode, place: int) -> str:

@@ -12,6 +12,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as engine
 
 from ge_backend.device.failures import reason
 from ge_backend.engines.ort.arena import use_shared_arena
+from ge_backend.engines.ort.miscomputed import wrong_optimizers
 from ge_backend.errors import DeviceUnavailable, ModelError
 from ge_backend.model.files.onnx_file import onnx_shapeless
 from ge_backend.tensors import DATA_TYPES, Signature, TensorSpec
@@ -159,7 +160,11 @@ def _opened(
     try:
         # Its Python would go on on the CPU, at load and at a run, and print why.
         session = onnxruntime.InferenceSession(
-            path, options, providers=[provider], enable_fallback=0
+            path,
+            options,
+            providers=[provider],
+            enable_fallback=0,
+            disabled_optimizers=wrong_optimizers(Path(path)),
         )
     except ENGINE_ERRORS as error:
         if isinstance(error, RuntimeError) and provider != CPU_PROVIDER:  # else a class of its own
