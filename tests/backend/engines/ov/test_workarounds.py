@@ -48,6 +48,23 @@ def test_sizes_that_pools_round_up(tmp_path, kernel, stride, pad, size):
     assert same(*answers(tmp_path, content, {"x": rows(2, 2, size, size)}))
 
 
+@pytest.mark.parametrize("opset", [11, 12, 13])
+@pytest.mark.parametrize(("shape", "axis"), [((2, 3), 0), ((2, 3, 4), 1), ((2, 3, 4, 5), -2)])
+def test_a_softmax_is_over_what_its_opset_says(tmp_path, opset, shape, axis):
+    """Over all axes from its own on before opset 13."""
+    dims = [f"d{at}" for at in range(len(shape))]
+    content = faults.model(
+        [
+            faults.helper.make_node("Softmax", ["x"], ["s"], axis=axis),
+            faults.helper.make_node("Neg", ["s"], ["y"]),
+        ],
+        [("x", faults.FLOAT, dims)],
+        [("y", faults.FLOAT, dims)],
+        opset=opset,
+    )
+    assert same(*answers(tmp_path, content, {"x": rows(*shape)}))
+
+
 @pytest.mark.parametrize("bucket", [False, True])
 def test_bf16_tells_positions_beyond_256_apart(tmp_path, bucket):
     """Angles are computed in FP32, as in torch: what is rotated by them has the same direction."""

@@ -13,9 +13,13 @@ from openvino import frontend
 from ge_backend.engines.ov.dropped import check_nothing_dropped
 from ge_backend.engines.ov.nodes import operators_of
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
-from ge_backend.engines.ov.workarounds import apply_workarounds
+from ge_backend.engines.ov.workarounds import (
+    SOFTMAX_OF_AN_AXIS,
+    apply_workarounds,
+    flatten_softmax,
+)
 from ge_backend.errors import ModelError, Unsupported
-from ge_backend.model.files.onnx_file import onnx_axes, onnx_inputs
+from ge_backend.model.files.onnx_file import onnx_axes, onnx_inputs, onnx_opset
 from ge_backend.tensors import DATA_TYPES, Array, Signature, TensorSpec
 
 __all__ = [
@@ -77,6 +81,8 @@ def read_model(path: Path) -> Any:
         model = openvino.Core().read_model(path)
         if path.suffix == ".onnx":
             check_nothing_dropped(path)
+            if 0 < onnx_opset(path) < SOFTMAX_OF_AN_AXIS:
+                flatten_softmax(model)
         apply_workarounds(model)
     except ENGINE_ERRORS as error:
         raise ModelError(f"{path}: OpenVINO cannot load it: {cause(error)}") from error

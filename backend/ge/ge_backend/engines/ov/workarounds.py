@@ -12,11 +12,14 @@ from openvino import opset13, opset14
 
 from ge_backend.engines.ov.nodes import operators_of, replace, whole
 from ge_backend.engines.ov.recurrent import STATES, count_lengths
+from ge_backend.errors import Unsupported
 
-__all__ = ["apply_workarounds"]
+__all__ = ["SOFTMAX_OF_AN_AXIS", "apply_workarounds", "flatten_softmax"]
 
 # Finer ones are taken out, and with them what they cut off.
 LEVELS_OF_8_BITS = 256
+# The first opset whose Softmax is over its axis alone: before, it was over all from there on.
+SOFTMAX_OF_AN_AXIS = 13
 
 
 def apply_workarounds(model: Any) -> None:
@@ -30,6 +33,32 @@ def apply_workarounds(model: Any) -> None:
         if operator.get_type_name() in WORKAROUNDS:
             WORKAROUNDS[operator.get_type_name()](operator)
     model.validate_nodes_and_infer_types()
+
+
+def flatten_softmax(model: Any) -> None:
+    """Have each Softmax, in place, be over all axes from its own on, as ONNX had it once.
+
+    OpenVINO takes an old one for a new one, over its axis alone.
+
+    Raises:
+        Unsupported: one is of any rank.
+    """
+    for softmax in list(operators_of(model)):
+        if softmax.get_type_name() != "Softmax":
+            continue
+        given = softmax.input_value(0)
+        rank = given.get_partial_shape().rank
+        if rank.is_dynamic:
+            raise Unsupported(
+                f"the Softmax {softmax.get_friendly_name()!r}, of an opset before "
+                f"{SOFTMAX_OF_AN_AXIS}, has any number of dimensions; export it for a newer one"
+            )
+        axis = softmax.get_attributes()["axis"] % rank.get_length()
+        if axis + 1 < rank.get_length():
+            rows = opset13.reshape(given, [0] * axis + [-1], special_zero=True)
+            sizes = opset13.shape_of(given, "i64")
+            flat = opset13.softmax(rows, axis)
+            replace(softmax, opset13.reshape(flat, sizes, special_zero=False).outputs())
 
 
 def _product(product: Any) -> None:
