@@ -9,6 +9,7 @@ pytest.importorskip("onnx")
 
 from builders import engine_faults as faults  # noqa: E402
 from builders.engine_faults import answers, rows, same  # noqa: E402
+from ge_backend.engines.ov import arithmetic  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,27 @@ def test_sizes_that_pools_round_up(tmp_path, kernel, stride, pad, size):
         kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4, ceil_mode=1
     )
     assert same(*answers(tmp_path, content, {"x": rows(2, 2, size, size)}))
+
+
+@pytest.mark.parametrize("zero", [np.uint8(128), np.int8(-100), np.uint8(0)])
+@pytest.mark.parametrize("wide", [False, True])
+def test_padding_that_counts_is_zero_in_eight_bits(tmp_path, monkeypatch, zero, wide):
+    """Whether products of 8 bits are computed in them, or in FP32."""
+    monkeypatch.setattr(arithmetic, "has_int8", lambda: not wide)
+    one = faults.helper.make_node
+    content = faults.model(
+        [
+            one("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            one("DequantizeLinear", ["q", "s", "z"], ["d"]),
+            one("AveragePool", ["d"], ["p"], kernel_shape=[3], pads=[1, 1], count_include_pad=1),
+            one("QuantizeLinear", ["p", "s", "z"], ["r"]),
+            one("DequantizeLinear", ["r", "s", "z"], ["y"]),
+        ],
+        [("x", faults.FLOAT, ["batch", 2, "length"])],
+        [("y", faults.FLOAT, ["batch", 2, "length"])],
+        [("s", np.float32(0.05)), ("z", np.array(zero))],
+    )
+    assert same(*answers(tmp_path, content, {"x": rows(3, 2, 9)}), atol=0.06)
 
 
 @pytest.mark.parametrize("opset", [11, 12, 13])

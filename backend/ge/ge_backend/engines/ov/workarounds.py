@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from openvino import opset13, opset14
 
 from ge_backend.engines.ov.nodes import operators_of, replace, whole
@@ -126,10 +127,25 @@ def _max_pool(pool: Any) -> None:
         replace(pool, made.outputs()[: len(pool.outputs())])
 
 
+def _avg_pool(pool: Any) -> None:
+    """Have padding that counts be zeros, not the zero point's distance from them, in 8 bits.
+
+    A maximum of what is quantised and of nothing less changes nothing, and 8 bits end before it.
+    """
+    given, source = pool.input_value(0), pool.input_value(0).get_node()
+    while source.get_type_name() in ("Multiply", "Subtract"):
+        source = source.input_value(0).get_node()
+    quantised = source.get_type_name() in ("Convert", "FakeQuantize")
+    if quantised and not pool.get_attributes()["exclude-pad"]:
+        least = opset13.constant(-np.inf, given.element_type)
+        pool.input(0).replace_source_output(opset13.maximum(given, least).output(0))
+
+
 WORKAROUNDS: Mapping[str, Callable[[Any], None]] = {
     "MatMul": _product,
     "Tile": _tile,
     "FakeQuantize": _quantised,
+    "AvgPool": _avg_pool,
     "MaxPool": _max_pool,
     **dict.fromkeys(STATES, count_lengths),
 }
