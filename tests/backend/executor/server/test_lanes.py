@@ -169,6 +169,27 @@ def test_a_measurement_takes_the_only_lane_from_no_run(count, pool_bytes, apart)
     assert names == [(apart, f"lane-{int(apart)}")]
 
 
+def test_closing_waits_for_what_is_measured_beside_the_only_lane():
+    """Its owner frees the graph afterwards."""
+    lanes, gate = Lanes(1, Pool(0), 0), Gate()
+
+    def work(grant):
+        gate(grant)
+        return bool
+
+    measuring = threading.Thread(target=lanes.measure, args=(Job(work=work, measures=True),))
+    measuring.start()
+    assert gate.begun.wait(20)
+    closing = threading.Thread(target=lanes.close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    gate.go.set()
+    closing.join(20)
+    measuring.join(20)
+    assert not closing.is_alive()
+
+
 def test_finishing_waits_for_what_runs_and_begins_nothing_more():
     """What waits is neither done nor dropped: its owner finds the process gone."""
     lanes, running, waiting = Lanes(1, Pool(0)), Gate(), Gate()

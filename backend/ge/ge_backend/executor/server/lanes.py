@@ -153,8 +153,8 @@ class Lanes:
             return self._changed.wait_for(lambda: not self._running, timeout_s)
 
     def close(self) -> None:
-        """Let the waiting jobs finish, then end the threads."""
-        with self._changed:
+        """Let the waiting jobs finish, and what is measured beside them; then end the threads."""
+        with self._measuring, self._changed:
             self._closing = True
             self._changed.wait_for(lambda: not (self._running or self._queue))
             self._closed = True
