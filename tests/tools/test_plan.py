@@ -153,7 +153,7 @@ def test_a_load_is_planned_for_one_model(repository, ge_backend):
     repository(small=32)
     code, out, err = ge_backend("plan", folder, "--load", "10", "--p99", "1000")
     assert (code, out) != (0, "")
-    assert "expected one of large, small" in err
+    assert "--load is of one model, which --model names; expected one of large, small" in err
     arguments = ("--load", "10", "--p99", "1000", "--model", "small")
     code, found = planned(ge_backend, folder, *arguments)
     assert (code, found["model"], found["replicas"]) == (0, "small", 1)

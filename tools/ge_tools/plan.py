@@ -93,7 +93,8 @@ def _plan_load(arguments: argparse.Namespace) -> int:
     ours = [name for name, folder in folders.items() if is_ours(folder)]
     name = arguments.model or (ours[0] if len(ours) == 1 else "")
     if name not in ours:
-        raise ConfigError(f"--model is {name!r}; expected one of {', '.join(ours)}")
+        said = f"--model is {name!r}" if name else "--load is of one model, which --model names"
+        raise ConfigError(f"{said}; expected one of {', '.join(ours)}")
     with waiting(f"opening {name}"):
         planned = plan_load(
             folders[name],
