@@ -61,7 +61,7 @@ ARENA_BYTES = 1 << 20
 # A name for the first engine that can, as when none is named.
 AUTO = "auto"
 # A run of an encoder on more cores than these gains little from more.
-MAX_THREADS = 4
+USEFUL_THREADS = 4
 # Until then a server that starts has opened its models, or most of them.
 SPARE_AFTER_S = 5.0
 # What shows a process some devices of a kind only, numbered anew.
@@ -295,12 +295,12 @@ def _inline_lanes(config: ModelConfig) -> int:
     An instance has one batch at a time, and one run on all cores after another answers as much as
     several side by side on one core each, the first of them sooner, and takes one session less: two
     lanes of one thread were 0.93 to 1.0 times as fast on two quiet cores, with 90 to 130 MB more.
-    Beyond `MAX_THREADS` for a run there are more lanes.
+    Beyond `USEFUL_THREADS` for a run there are more lanes.
     """
     if config.placement.kind != "cpu":
         return 0
     cores = usable_cores()
-    return max(min(config.instances, cores), cores // MAX_THREADS, 1)
+    return max(min(config.instances, cores), cores // USEFUL_THREADS, 1)
 
 
 def _threads_apart(config: ModelConfig) -> int:

@@ -87,7 +87,7 @@ SETTINGS: tuple[Setting, ...] = (
         default="0",
         variable="GE_LANES",
         help="How many runs a device executes at once; 0: as many as suit it (on a CPU its cores, "
-        "else 2). Models share their device's lanes: whichever opens it decides. "
+        "`inline` fewer; else 2). Models share their device's lanes: whichever opens it decides. "
         f"At most {MAX_LANES}.",
     ),
     Setting(
