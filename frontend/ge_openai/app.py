@@ -177,16 +177,14 @@ class Endpoints:
         """Write the next message of a chat."""
         asked = read_chat(await self._incoming.body(request))
         self._incoming.check_texts((asked.forced or "",), "tool_choice")  # the answer repeats it
-        model, adapter = await self._writer(asked.reply.model)
         try:
-            return await self._chat(request, asked, model, adapter)
-        except OtherDescriptionError:
-            self._described.forget(model.name)
-            return await self._chat(request, asked, model, adapter)
+            return await self._chat(request, asked)
+        except OtherDescriptionError as error:
+            self._described.forget(error.model)
+            return await self._chat(request, asked)
 
-    async def _chat(
-        self, request: Request, asked: ChatBody, model: ServedModel, adapter: dict[str, Any]
-    ) -> Response:
+    async def _chat(self, request: Request, asked: ChatBody) -> Response:
+        model, adapter = await self._writer(asked.reply.model)
         template, described = await self._template(model)
         prompt, calling = await asyncio.to_thread(_prompted, asked, template, own=model.own)
         form = ChatForm(asked.reply.top, calling.reader, several=asked.several)

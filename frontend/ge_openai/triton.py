@@ -62,14 +62,25 @@ READY_TIMEOUT_S = 5.0
 MAX_NAME_BYTES = 1024
 # Characters of such a name that the answer repeats.
 MAX_REPEATED_NAME = 100
+# Of failures that may be the doing of a model that was loaded anew.
+_DOUBTFUL = {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+}
 # gRPC's word for an answer that has not come within the time for it.
 _TOO_LATE = "DEADLINE_EXCEEDED"
 
 
 class OtherDescriptionError(ApiError):
-    """A model describes itself otherwise than when its prompt was made: it was loaded anew."""
+    """A model is another than the one that a request was made for: it was loaded anew.
+
+    Attributes:
+        model: its name.
+    """
 
     def __init__(self, model: str) -> None:
+        self.model = model
         super().__init__(
             f"the model {model!r} was loaded anew meanwhile; ask again",
             status=HTTPStatus.SERVICE_UNAVAILABLE,
@@ -123,11 +134,11 @@ class TritonConnection:
             cut = len(name) > MAX_REPEATED_NAME
             raise _unknown(f"{name[:MAX_REPEATED_NAME]}…" if cut else name)
         model = self._known.get(name)
-        if model is None or model.ability is not ability:  # it may have been loaded anew
-            model = await self._read(name)
+        if model is None or model.ability is not ability or _takes_anything(model):
+            model = await self._read(name)  # it may have been loaded anew
         if model is None:
             unknown = _unknown(name)
-            why = await self._explained(name, unknown)
+            why = await self._explained(name, unknown, None)
             # One that the server has by the second question was not there at the first.
             loaded = why is unknown and await self._read(name) is not None
             raise _not_ready(name) if loaded else why
@@ -187,7 +198,9 @@ class TritonConnection:
 
         Raises:
             ApiError: the server has refused or failed it.
+            OtherDescriptionError: the model is for something else by now, or of another backend.
         """
+        known = self._known.get(model)
         request = {
             "model_name": model,
             "inputs": _tensors(inputs),
@@ -199,11 +212,12 @@ class TritonConnection:
                 async for result, error in stream:
                     self._heard = time.monotonic()
                     if error is not None:
-                        raise await self._explained(model, ApiError(str(error), status=500))
+                        failed = ApiError(str(error), status=500)
+                        raise await self._explained(model, failed, known)
                     yield _arrays(result.get_response())
         except grpc.RpcError as error:
             failure = error_of_grpc(error.code().name, error.details())
-            raise await self._explained(model, failure) from error
+            raise await self._explained(model, failure, known) from error
 
     async def vectors(self, model: ServedModel, columns: Sequence[Sequence[bytes]]) -> Array:
         """Return float32 [rows, size] of texts, or of the pairs in two columns of a ranker's.
@@ -249,9 +263,7 @@ class TritonConnection:
             with self._watched(call):
                 return await self._asked(call)
         except ApiError as error:
-            if error.status == HTTPStatus.BAD_REQUEST and await self._read(model.name) != model:
-                raise _not_ready(model.name) from error
-            raise await self._explained(model.name, error) from error
+            raise await self._explained(model.name, error, model) from error
 
     async def _read(self, name: str) -> ServedModel | None:
         """Return what a model is for, and remember it."""
@@ -295,25 +307,30 @@ class TritonConnection:
         call = self._client.get_model_config(name, as_json=True, client_timeout=READY_TIMEOUT_S)
         return (await self._asked(call))["config"]
 
-    async def _explained(self, model: str, error: ApiError) -> ApiError:
-        """Return what a failure means: that the model is not ready now, or no longer there.
+    async def _explained(self, name: str, error: ApiError, known: ServedModel | None) -> ApiError:
+        """Return what a failure means: that the model is another now, not ready, or gone.
 
         Triton fails a stream of such a model without a status, and other requests as not found,
         also while it ends or loads a model anew (seen on 2.51).
+
+        Args:
+            name: of the model.
+            error: the failure.
+            known: what the request was made for; None: not known.
         """
-        if error.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR}:
+        if error.status not in _DOUBTFUL:
             return error
-        self._known.pop(model, None)
-        absence = await self._absence(model)
+        now = await self._read(name)
+        absence = await self._absence(name) if now is None else None
         if absence is None:
-            return error
+            return error if known in (None, now) else OtherDescriptionError(name)
         # Of one that the server knows it says instead that it "has no available versions".
         if str(absence).endswith(" is not found"):
-            return _unknown(model)
+            return _unknown(name)
         # One that is there by now was loaded while the server was asked, which is ready since.
-        if not await self.ready() or await self._absence(model) is None:
-            return _not_ready(model)
-        return _unknown(model)
+        if not await self.ready() or await self._absence(name) is None:
+            return _not_ready(name)
+        return _unknown(name)
 
     async def _absence(self, model: str) -> ApiError | None:
         """Return how the server says that a model is not there; None: it is."""
@@ -372,6 +389,14 @@ def _can_be_a_name(name: str) -> bool:
         return len(name.encode()) <= MAX_NAME_BYTES and "\0" not in name  # which ends a C string
     except UnicodeEncodeError:  # half of a pair of surrogates, which JSON can write
         return False
+
+
+def _takes_anything(model: ServedModel) -> bool:
+    """Whether no request would tell that a model is another by now.
+
+    One that describes itself takes whatever is sent to one of another backend.
+    """
+    return model.ability is Ability.TEXT and not model.own
 
 
 def _status(error: InferenceServerException) -> str:

@@ -159,9 +159,10 @@ class LoadedAnew(Server):
 
     def __init__(self, times):
         super().__init__()
-        self.times, self.said = times, 0
+        self.times, self.said, self.looked = times, 0, 0
 
     async def model(self, name, ability):
+        self.looked += 1
         return ServedModel(name=name, ability=ability, own=True)
 
     async def description(self, model):
@@ -180,9 +181,10 @@ class LoadedAnew(Server):
 
 @pytest.mark.parametrize(("times", "status"), [(0, 200), (1, 200), (2, 503)])
 def test_a_chat_is_tried_again_where_its_model_was_loaded_anew(times, status):
-    """Once: a model that is loaded anew all the time is not ready."""
+    """Once, as what it is by now: a model that is loaded anew all the time is not ready."""
     messages = [{"role": "user", "content": "hi"}]
-    answered, answer = post(LoadedAnew(times), {"messages": messages}, "chat")
-    assert answered == status
+    server = LoadedAnew(times)
+    answered, answer = post(server, {"messages": messages}, "chat")
+    assert (answered, server.looked) == (status, 1 + (times > 0))
     if status == 200:
         assert answer["choices"][0]["message"]["content"] == f"{times}hi"

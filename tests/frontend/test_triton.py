@@ -28,10 +28,16 @@ class Ready(service_pb2_grpc.GRPCInferenceServiceServicer):
 
 
 class Reloaded(service_pb2_grpc.GRPCInferenceServiceServicer):
-    """An embedding model that is loaded anew, for fewer texts or for something else."""
+    """A model that is loaded anew: one that embeds, for fewer texts or for something else.
+
+    Attributes:
+        embeds: it does not write texts.
+        own: where it writes them it describes itself.
+    """
 
     rows = 4
     embeds = True
+    own = False
 
     def ModelConfig(self, request, context):  # noqa: N802
         answer = service_pb2.ModelConfigResponse()
@@ -44,7 +50,15 @@ class Reloaded(service_pb2_grpc.GRPCInferenceServiceServicer):
             for tensor in ("text_input", "sampling_parameters", "stream"):
                 config.input.add(name=tensor)
             config.output.add(name="text_output")
+        if self.own:
+            config.input.add(name="description")
         return answer
+
+    def ModelStreamInfer(self, requests, context):  # noqa: N802
+        for request in requests:
+            if not self.own and "description" in {each.name for each in request.inputs}:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "unexpected 'description'")
+            yield service_pb2.ModelStreamInferResponse()
 
     def ModelInfer(self, request, context):  # noqa: N802
         rows = request.inputs[0].shape[0]
@@ -450,6 +464,34 @@ def test_a_model_that_is_for_something_else_by_now_is_found(reloaded):
         return (await connection.model("m", Ability.TEXT)).ability
 
     assert asked(work) is Ability.TEXT
+
+
+def test_a_model_that_describes_itself_by_now_is_found(reloaded):
+    """Nothing fails that is sent to it as to one of another backend."""
+    servicer, asked = reloaded
+    servicer.embeds = False
+
+    async def work(connection):
+        before = await connection.model("m", Ability.TEXT)
+        servicer.own = True
+        return before.own, (await connection.model("m", Ability.TEXT)).own
+
+    assert asked(work) == (False, True)
+
+
+def test_a_model_of_another_backend_by_now_is_found(reloaded):
+    """Who asked it as one that describes itself is to ask again, and is told no fault of its own."""
+    servicer, asked = reloaded
+    servicer.embeds, servicer.own = False, True
+
+    async def work(connection):
+        assert (await connection.model("m", Ability.TEXT)).own
+        servicer.own = False
+        with pytest.raises(OtherDescriptionError):
+            await connection.description("m")
+        return (await connection.model("m", Ability.TEXT)).own
+
+    assert asked(work) is False
 
 
 def test_the_step_that_tokenizes_says_how(ensemble):
