@@ -42,7 +42,10 @@ def test_beams_share_the_cache():
     """The prompt's whole blocks lie there once; what is left is divided among them."""
     of_blocks = Limits(vocabulary=50, max_positions=100, cache_tokens=24, block_size=4)
     asked = request(prompt=[1] * 6, beam_width=2, max_tokens=None)
-    assert of_blocks.output_tokens(asked) == (1 + (6 - 1) // 2) * 4 + 1 - 6
+    most = (1 + (6 - 1) // 2) * 4 + 1 - 6
+    assert of_blocks.output_tokens(asked) == most
+    with pytest.raises(InvalidRequest, match="room for 24 tokens, which 2 beams share"):
+        of_blocks.output_tokens(request(prompt=[1] * 6, beam_width=2, max_tokens=most + 1))
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,9 @@ def test_without_an_executor_requests_are_refused_until_there_is_one(rig):
     assert waiting.over.wait(20)
     assert isinstance(waiting.error, DeviceUnavailable)
     assert not rig.client.ready
-    with pytest.raises(DeviceUnavailable, match="the file is gone; it is tried again meanwhile"):
+    with pytest.raises(
+        DeviceUnavailable, match="lost, and tried again meanwhile: the file is gone"
+    ):
         rig.ask("now")
     serves_again(rig)
 
@@ -245,7 +247,7 @@ def test_nobody_waits_for_executors_that_die_over_the_model_again_and_again(rig)
     rig.kill()
     assert waiting.over.wait(20)
     assert isinstance(waiting.error, DeviceUnavailable)
-    assert str(waiting.error) == "it was killed; it is tried again meanwhile"
+    assert str(waiting.error) == "the model is lost, and tried again meanwhile: it was killed"
     assert not rig.client.ready
     serves_again(rig)
 

@@ -108,9 +108,10 @@ class Limits:
         self.check_tokens("stop_token_ids", parameters.stop_token_ids)
         if parameters.sampling.logit_bias or parameters.sampling.bad_words_ids:
             parameters.sampling.check_vocabulary(self.vocabulary)
-        longest = self.max_length
+        longest, sharing = self.max_length, ""
         if parameters.beam_width > 1:
             longest = self._longest_of_beams(request)
+            sharing = f", which {parameters.beam_width} beams share"
         least = max(parameters.max_tokens or 1, parameters.min_tokens)
         if not request.prompt:
             raise InvalidRequest("the prompt has no token; it has to have at least one")
@@ -118,7 +119,7 @@ class Limits:
             why = (
                 f"the model has {self.max_positions} positions"
                 if self.max_positions <= longest
-                else f"the cache has room for {self.cache_tokens} tokens"
+                else f"the cache has room for {self.cache_tokens} tokens{sharing}"
             )
             raise InvalidRequest(
                 f"{CONTEXT_LENGTH} {longest} tokens, of prompt and output together: a prompt of "

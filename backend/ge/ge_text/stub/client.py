@@ -228,7 +228,7 @@ class GenerationClient:
         deadline_ns = time.monotonic_ns() + timeout_ns if timeout_ns else 0
         with self._lock:
             if self._failure is not None:
-                raise DeviceUnavailable(f"{self._failure}; it is tried again meanwhile")
+                raise _lost(self._failure)
             self._live[submit.number] = live = _Live(submit, sink, deadline_ns)
             live.sent = self._post(submit)
 
@@ -384,7 +384,7 @@ class GenerationClient:
 
     def _do_without(self, error: GeError) -> None:
         self._failure = error
-        self._fail_all(DeviceUnavailable(f"{error}; it is tried again meanwhile"))
+        self._fail_all(_lost(error))
 
     def _ask(self) -> None:
         """Abort requests whose clients no longer wait, or whose time was over a while ago."""
@@ -407,6 +407,10 @@ class GenerationClient:
                 self._aborted_on_trial = number
             self._post(Abort(number=number))
         self._fail(number, error)
+
+
+def _lost(why: GeError) -> DeviceUnavailable:
+    return DeviceUnavailable(f"the model is lost, and tried again meanwhile: {why}")
 
 
 def _log_errors(tell: Callable[[], None]) -> None:
