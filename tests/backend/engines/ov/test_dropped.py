@@ -53,6 +53,9 @@ LEFT_OUT = {
     "the place of output_shape of the ConvTranspose": one(
         "ConvTranspose", ("x", "w"), strides=[2], output_shape=[8]
     ),
+    "auto_pad=SAME_LOWER of the ConvTranspose": one(
+        "ConvTranspose", ("x", "w"), auto_pad="SAME_LOWER"
+    ),
     "sorted=0 of the Unique": one("Unique", sorted=0),
     "scale of the Attention": one(
         "Attention", ("x", "w", "b"), domain=RUNTIME, num_heads=2, scale=0.1
@@ -89,6 +92,7 @@ KEPT = {
     "SpaceToDepth": one("SpaceToDepth", blocksize=2, mode="DCR", opset=28),
     "AveragePool": one("AveragePool", kernel_shape=[2], ceil_mode=1),
     "ConvTranspose": one("ConvTranspose", ("x", "w"), strides=[2], pads=[0, 1]),
+    "ConvTranspose without padding": one("ConvTranspose", ("x", "w"), auto_pad="VALID"),
     "Unique": one("Unique", sorted=1),
     "Attention's own scale": one("Attention", ("q", "k", "v"), scale=0.1, opset=23),
     "RotaryEmbedding of ONNX": one("RotaryEmbedding", ("x", "c", "s"), rotary_embedding_dim=4),

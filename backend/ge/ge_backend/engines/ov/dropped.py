@@ -84,6 +84,9 @@ def _left_out(node: OnnxNode) -> str:
         for place, left_out in GIVEN.get(name, {}).items():
             if any(node.inputs[place : place + 1]):
                 return left_out
+    padding = str(node.attributes.get("auto_pad"))
+    if node.operator == "ConvTranspose" and padding.startswith("SAME"):
+        return f"auto_pad={padding}"
     both = ("ceil_mode", "count_include_pad")
     if node.operator == "AveragePool" and all(node.attributes.get(name, 0) for name in both):
         return " beside ".join(f"{name}=1" for name in both)
