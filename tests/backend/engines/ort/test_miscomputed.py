@@ -204,6 +204,48 @@ def test_a_file_of_such_a_pool_is_refused(tmp_path):
     np.testing.assert_allclose(got, np.full((2, 1, 3, 3), 2), atol=0.06)
 
 
+def layers(scales):
+    """Return a quantised file of two layers with the biases of these steps, and what it says."""
+    random = np.random.default_rng(0)
+    weights = random.integers(-100, 100, (2, 8, 8)).astype(np.int8)
+    steps = [np.float32(2e-2), np.float32(1e-3)]
+    bias = random.integers(-9000, 9000, 8).astype(np.int32)
+    one, at, nodes = helper.make_node, "x", []
+    held = {"s": np.float32(0.05), "z": np.uint8(128), "c": bias}
+    for layer, (step, scale) in enumerate(zip(steps, scales, strict=True)):
+        w, name = f"w{layer}", f"c{scale}"
+        held |= {w: weights[layer], w + "s": step, name + "s": np.float32(scale)}
+        if name not in {made for node in nodes for made in node.output}:
+            nodes.append(one("DequantizeLinear", ["c", name + "s"], [name]))
+        nodes += [
+            one("QuantizeLinear", [at, "s", "z"], [w + "q"]),
+            one("DequantizeLinear", [w + "q", "s", "z"], [w + "d"]),
+            one("DequantizeLinear", [w, w + "s"], [w + "r"]),
+            one("Gemm", [w + "d", w + "r", name], [f"h{layer}"]),
+        ]
+        at = f"h{layer}"
+    nodes += [
+        one("QuantizeLinear", [at, "s", "z"], ["r"]),
+        one("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    ends = [("x", faults.FLOAT, ["rows", 8])], [("y", faults.FLOAT, ["rows", 8])]
+
+    def right(x):
+        for w, step, scale in zip(weights, steps, scales, strict=True):
+            x = np.clip(np.round(x / 0.05), -128, 127) * 0.05 @ (w * step) + bias * scale
+        return np.clip(np.round(x / 0.05), -128, 127) * 0.05
+
+    return faults.model(nodes, *ends, held.items(), opset=21), right
+
+
+@pytest.mark.parametrize("scales", [(1e-3, 1e-3), (1e-3, 5e-5)])
+def test_a_bias_of_two_layers_has_its_own_steps(tmp_path, scales):
+    """ONNX Runtime by itself takes each layer's for it."""
+    content, right = layers(scales)
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    np.testing.assert_allclose(answer(tmp_path, content, x), right(x), atol=0.12)
+
+
 def test_zeros_around_a_picture_are_of_its_maximum(tmp_path):
     """ONNX Runtime by itself takes them for the pool's own padding, which is not."""
     content = faults.model(

@@ -7,6 +7,7 @@ No other engine here computes it rightly, so that no comparison shows it. Found 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.errors import ModelError, Unsupported
@@ -17,6 +18,7 @@ __all__ = ["check_computed_as_written", "wrong_optimizers"]
 OPERATOR = "MatMulNBits"
 # By place, its inputs that are looked at.
 ZERO_POINTS, GROUPS = 3, 4
+BIAS = 2  # of a Gemm
 # Those widths of its weights whose groups' order is right, where zero points are no bytes.
 FOUR_BITS = 4
 # TensorProto.DataType: FLOAT, FLOAT16, DOUBLE, BFLOAT16.
@@ -71,11 +73,17 @@ def wrong_optimizers(path: Path) -> list[str]:
         operators = onnx_operators(path)
         if operators >= {"Pad", "MaxPool"}:
             wrong.append("Pad_Fusion")  # zeros around a picture would count as nothing
-        if operators >= {POOL, "DequantizeLinear"}:
-            wrong += ["QDQSelectorActionTransformer"] * any(
-                _is_miscounted(node, POOL) for node in onnx_nodes(path)
-            )
+        if "DequantizeLinear" in operators and operators & {POOL, "Gemm"}:
+            nodes = onnx_nodes(path)
+            if _shares_a_bias(nodes) or any(_is_miscounted(node, POOL) for node in nodes):
+                wrong.append("QDQSelectorActionTransformer")
     return wrong
+
+
+def _shares_a_bias(nodes: Sequence[OnnxNode]) -> bool:
+    """Whether two products have one bias: of which the second's steps would be taken for its."""
+    biases = [_input(node, BIAS) for node in nodes if node.operator == "Gemm"]
+    return any(biases.count(bias) > 1 for bias in set(biases) - {""})
 
 
 def _is_miscounted(node: OnnxNode, operator: str) -> bool:
