@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from ge_backend.errors import ConfigError, ServerError
+from ge_backend.executor.process.host_processes import (
+    SERVER,
+    process_of,
+    processes,
+    values_of,
+    words_of,
+)
+from ge_openai.address import reached_at
+from ge_tools.tritonserver.addresses import addresses_here
 from ge_tools.tritonserver.api import ServerApi
 from ge_tools.tritonserver.health import stub_losses
 from ge_tools.tritonserver.keys import HTTP_RESTRICTED, restricted_groups, restrictions
 from ge_tools.tritonserver.options import LAST_PORT
-from ge_tools.tritonserver.stubs import arguments_of, server_at
 
-__all__ = ["register"]
+__all__ = ["arguments_of", "register", "server_at"]
 
 # The probes of the files in deploy/ wait 10 s, and throw away what is said later.
 ANSWER_S = 5.0
@@ -22,6 +31,8 @@ Exit code 0 if the server lives and every model that it calls READY has all its 
 the reason. The server's own endpoints call a model READY whose stub has died. Run it where the
 server runs: from elsewhere its stubs are not seen, and only its own word counts.
 """
+DEFAULT_HTTP_PORT = "8000"
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - compared
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,3 +87,23 @@ def _problems(arguments: argparse.Namespace) -> list[str]:
     except ServerError as error:
         return [str(error)]
     return found
+
+
+def server_at(host: str, port: int) -> int:
+    """Return the process of the server whose HTTP is there; 0 where none is seen here."""
+    asked = addresses_here(reached_at(host))
+    for process in processes() if asked else ():
+        words = words_of(process)
+        if not words or Path(words[0]).name != SERVER:
+            continue
+        given = [DEFAULT_HTTP_PORT, *values_of(words, "--http-port")][-1]
+        address = [EVERYWHERE, *values_of(words, "--http-address")][-1]
+        listens = address.removeprefix("ipv6:")  # libevhtp's mark
+        if given == str(port) and listens in {EVERYWHERE, "::", *asked}:
+            return int(process.name)
+    return 0
+
+
+def arguments_of(server: int) -> list[str]:
+    """Return what a server was started with; nothing where it is not seen."""
+    return words_of(process_of(server))

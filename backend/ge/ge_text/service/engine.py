@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ge_backend.device.machine.host_memory import give_back_freed
 from ge_backend.errors import InvalidRequest, ModelError, Unsupported
 from ge_backend.executor.server.services import ServiceContext
+from ge_backend.model.config.model import MachineConfig
 from ge_backend.model.config.settings import VLLM
 from ge_backend.model.files.checkpoint import GENERATION
+from ge_backend.serving.warmup.measure import fingerprint, processor_kind, release_of
+from ge_backend.serving.warmup.store import Store
 from ge_text.engine.cache_size import largest_step
 from ge_text.engine.delegate import Delegate
 from ge_text.engine.engine import Engine
@@ -36,13 +40,14 @@ from ge_text.models.own_thread import OwnThread
 from ge_text.models.scheduled import ScheduledModel
 from ge_text.models.structure import Guide, Structure
 from ge_text.protocol import ServiceSpec
-from ge_text.service.kept import kept_nearness
 
-__all__ = ["OpenedEngine", "open_engine"]
+__all__ = ["OpenedEngine", "kept_nearness", "open_engine"]
 
 log = logging.getLogger(__name__)
 
 PROGRESS_EVERY = 20
+# Figures of another text, or of another way to make weights of eight bits, are not used.
+MEASURE_VERSION = "nearness 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,3 +196,19 @@ def _prepared(
             log.info("%s: %d of %d buckets are ready", served_as, done, count)
 
     return prepared_shapes(model, lists, time.monotonic, progress)
+
+
+def kept_nearness(files: Sequence[Path], measure: Callable[[], float]) -> float:
+    """Return the divergence that is kept for a checkpoint, in nats, or what is measured and kept.
+
+    It is kept in `GE_CACHE_DIR`, by the content of the checkpoint's files, whatever their folder,
+    by the release of OpenVINO and by the processor, which may have BF16 or not.
+    """
+    store = Store(MachineConfig.read(os.environ, owner_pid=os.getppid()).cache_dir)
+    key = [*map(fingerprint, files), release_of("openvino"), processor_kind(), MEASURE_VERSION]
+    kept = store.findings(key)
+    if isinstance(kept, float):
+        return kept
+    figure = measure()
+    store.keep_findings(key, figure)
+    return figure

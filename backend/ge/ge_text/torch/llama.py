@@ -14,15 +14,15 @@ from ge_backend.engines.torch.linear import Linear, linear
 from ge_text.torch.attention import Attend
 from ge_text.torch.cache import KeyValueShape
 from ge_text.torch.llama_weights import Dense, LlamaWeights
-from ge_text.torch.norm import RmsNorm
 from ge_text.torch.rotary import Rotation
 from ge_text.torch.step import StepTensors
 
-__all__ = ["LlamaDecoder"]
+__all__ = ["LlamaDecoder", "RmsNorm"]
 
 # The products of one layer, in this order in the decoder's `products`.
 QUERY_KEY_VALUE, OUTPUT, GATE_UP, DOWN = range(4)
 PER_LAYER = 4
+FEW_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +148,31 @@ def _added(
 
 def _linear(dense: Dense) -> Linear:
     return linear(dense.weight, dense.bias)
+
+
+class RmsNorm:
+    """The norm before each half of a layer: rows divided by their root mean square, times weights.
+
+    On a CPU torch computes it in some eight operators, of which none does much where rows are few.
+    The layer norm of a row beside its negative is the same (the mean is nought, the variance the
+    mean square) and is one operator. Measured with two threads and 576 elements in bfloat16: 6
+    instead of 14 microseconds for one row, 10 instead of 15 for 8, the same for 32, twice as long
+    for 128.
+
+    Args:
+        weight: [D].
+        epsilon: is added to the mean square.
+    """
+
+    def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
+        self._weight = weight
+        self._twice = torch.cat((weight, weight)) if weight.device.type == "cpu" else None
+        self._epsilon = epsilon
+
+    def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return [T, D] for [T, D]."""
+        width = len(self._weight)
+        if self._twice is None or len(rows) > FEW_ROWS:
+            return functional.rms_norm(rows, (width,), self._weight, self._epsilon)
+        beside = torch.cat((rows, -rows), -1)
+        return torch.layer_norm(beside, (2 * width,), self._twice, None, self._epsilon)[:, :width]

@@ -16,8 +16,10 @@ from tokenizers import (
 
 from builders.null_models import comes_true
 from builders.text import BYTE_SPECIAL, TEXT, byte_fallback, byte_level
-from ge_backend.engines.preprocess.text import open_tokenizer
+from ge_backend.engines.preprocess.text import open_tokenizer, token_bytes
 from ge_backend.errors import InvalidRequest, ModelError
+
+LETTER = "\u05d0"
 
 
 @pytest.fixture(scope="module", params=[byte_level, byte_fallback])
@@ -222,3 +224,39 @@ def test_a_replacement_character_is_a_letter_like_others(make, tmp_path):
         stream = tokenizer.stream()
         found = "".join(stream.step(token) for token in ids[: len(ids) - cut]) + stream.rest()
         assert found.lstrip() == told
+
+
+def only_letters():
+    """Like GPT-2's: each byte is a letter of its own."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: number for number, letter in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def only_bytes():
+    """Like Llama 2's: letters that it does not know are bytes."""
+    tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "a", "ħ"]
+    vocabulary = [(token, -float(number)) for number, token in enumerate(tokens)]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, unk_id=0, byte_fallback=True))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [only_letters, only_bytes])
+@pytest.mark.parametrize("text", [LETTER, "\n", "\ufffd", "😀"])
+def test_all_tokens_of_a_letter_are_its_bytes(make, text):
+    """Each by itself is no letter, unless the letter has one byte."""
+    tokenizer = make()
+    blocks = [token_bytes(tokenizer, token) for token in tokenizer.encode(text).ids]
+    assert b"".join(blocks) == text.encode()
+
+
+def test_a_token_whose_text_is_something_else_has_none():
+    """A letter of a vocabulary that looks like a byte of another kind, and one that is not there."""
+    tokenizer = only_bytes()
+    assert token_bytes(tokenizer, tokenizer.token_to_id("ħ")) is None
+    assert token_bytes(tokenizer, tokenizer.token_to_id("a")) == b"a"
+    assert token_bytes(tokenizer, 10**6) is None

@@ -27,8 +27,7 @@ from ge_backend.device.machine.threads import Cores, ThreadChoice, num_elements
 from ge_backend.engines.ov.angles import ComputedAngles, cut_angles
 from ge_backend.engines.ov.arithmetic import Arithmetic, arithmetic_of
 from ge_backend.engines.ov.by_shape import by_shape, fixed
-from ge_backend.engines.ov.empty import skipped_operator
-from ge_backend.engines.ov.indices import index_ranges
+from ge_backend.engines.ov.inputs import MAX_EXACT, index_ranges, rounded_inputs, skipped_operator
 from ge_backend.engines.ov.model import (
     ELEMENTS,
     ENGINE_ERRORS,
@@ -40,7 +39,6 @@ from ge_backend.engines.ov.model import (
     signature_of,
 )
 from ge_backend.engines.ov.requests import BorrowingRequest, Requests
-from ge_backend.engines.ov.rounded import MAX_EXACT, rounded_inputs
 from ge_backend.engines.ov.signal_stack import signal_stack_kept
 from ge_backend.errors import GraphFailed, ModelError, Unsupported
 from ge_backend.model.files.model_file import model_bytes

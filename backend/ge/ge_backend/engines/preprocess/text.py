@@ -5,6 +5,7 @@ The file is `tokenizer.json`. Templates of chats are the clients' affair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,19 @@ import tokenizers
 
 from ge_backend.device.failures import reason
 from ge_backend.engines.preprocess.load import load_tokenizer
-from ge_backend.engines.preprocess.token_bytes import token_bytes
 from ge_backend.errors import InvalidRequest
 from ge_backend.tensors import Array
 
-__all__ = ["TextTokenizer", "open_tokenizer"]
+__all__ = ["TextTokenizer", "open_tokenizer", "token_bytes"]
 
 REPLACEMENT = "\ufffd"  # what decoders write for bytes that are no character
+_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+# Bytes that are letters by themselves; the others follow from 256 on. Source: GPT-2's encoder.
+_PLAIN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = sorted(set(range(256)) - set(_PLAIN))
+_BYTE_OF = {chr(byte): byte for byte in _PLAIN} | {
+    chr(256 + place): byte for place, byte in enumerate(_OTHERS)
+}
 
 
 def open_tokenizer(path: Path) -> TextTokenizer:
@@ -128,3 +135,23 @@ class _Stream:
 
     def _decode(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=self._skips))
+
+
+def token_bytes(tokenizer: tokenizers.Tokenizer, token: int) -> bytes | None:
+    """Return a token's bytes; None where they are not those that its text is made of.
+
+    Its text does not tell them where they are a part of a letter. Two kinds of tokenizers have such
+    tokens: those that write each byte as a letter (GPT-2's and its successors') and those that have
+    a token `<0x0A>` for each byte (SentencePiece's byte fallback).
+    """
+    name, text = tokenizer.id_to_token(token), tokenizer.decode([token], skip_special_tokens=False)
+    if name is None:
+        return None
+    fallback = _FALLBACK.fullmatch(name)
+    if fallback:
+        block = bytes([int(fallback.group(1), 16)])
+    elif set(name) <= _BYTE_OF.keys():
+        block = bytes(_BYTE_OF[letter] for letter in name)
+    else:
+        return None
+    return block if block.decode(errors="replace") == text else None

@@ -7,20 +7,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ge_backend.errors import ConfigError
+from ge_backend.errors import ConfigError, GraphFailed
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
-from ge_backend.model.layout.layout import Layout, build_layout
-from ge_backend.serving.warmup.equal_axis_size import with_equal_axis_size
+from ge_backend.model.layout.layout import EQUAL_AXIS_SIZE, Layout, build_layout
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import Verdict
+from ge_backend.serving.warmup.warmup import bucket_inputs, run_bucket
 from ge_backend.shapes.buckets.build import build_grid
-from ge_backend.shapes.buckets.grid import BucketGrid
+from ge_backend.shapes.buckets.grid import Bucket, BucketGrid
 from ge_backend.shapes.traffic.histogram import SizeHistogram
+from ge_backend.tensors import DATA_TYPES
 
-__all__ = ["ShapedModel", "recorded_traffic"]
+__all__ = ["ShapedModel", "recorded_traffic", "with_equal_axis_size"]
 
 log = logging.getLogger(__name__)
+# A second of sound has as many samples as the last; images that large are not tried.
+SIZES = (EQUAL_AXIS_SIZE, 64, 256, 1024, 4096, 16384)
+MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +99,40 @@ def recorded_traffic(config: ModelConfig, store: Store) -> dict[str, SizeHistogr
     except ConfigError as error:
         log.warning("buckets are chosen without traffic: %s", error)
         return {}
+
+
+def with_equal_axis_size(session: Session, layout: Layout, bucket: Bucket) -> Layout:
+    """Return the layout with the smallest of some sizes at which this bucket of it runs.
+
+    It is that of free axes which are not padded: how large images or sounds are going to be is not
+    said, and a detector does not run at sizes that a small encoder is measured at.
+
+    Where none does, as where two axes depend on each other, the log says so once, and costs are
+    estimated until requests have run.
+
+    Raises:
+        ConfigError: an output's first dimension is not the rows.
+    """
+    if all(name in layout.sizes or name in layout.typical_sizes for name in layout.equal_axes):
+        return layout
+    said = ""
+    for size in SIZES:
+        tried = replace(layout, equal_axis_size=size)
+        inputs = bucket_inputs(bucket, tried)
+        nbytes = [math.prod(i.shape) * DATA_TYPES[i.dtype].numpy.itemsize for i in inputs]
+        if size > EQUAL_AXIS_SIZE and sum(nbytes) > MAX_BYTES:
+            break
+        try:
+            run_bucket(session, tried, bucket, 1, alone=False)
+        except GraphFailed as error:
+            said = said or str(error)
+        else:
+            return tried
+    log.warning(
+        "costs are estimated until requests have run: the graph does not run with its axes %s at "
+        "any size that was tried, from %d on: %s",
+        ", ".join(dict.fromkeys(layout.equal_axes)),
+        EQUAL_AXIS_SIZE,
+        said,
+    )
+    return replace(layout, equal_axis_size=0)

@@ -1,13 +1,19 @@
-"""Which inputs of whole numbers reach an operator that OpenVINO computes in FP32."""
+"""Inputs whose indices, sizes or whole numbers OpenVINO would compute something else of."""
 
 import numpy as np
 import pytest
 
 openvino = pytest.importorskip("openvino")
+from openvino import opset1  # noqa: E402
 from openvino import opset13 as ops  # noqa: E402
 
+from ge_backend.engines.ov.inputs import (  # noqa: E402
+    MAX_EXACT,
+    index_ranges,
+    rounded_inputs,
+    skipped_operator,
+)
 from ge_backend.engines.ov.model import compile_for_cpu  # noqa: E402
-from ge_backend.engines.ov.rounded import MAX_EXACT, rounded_inputs  # noqa: E402
 
 X = np.array([[MAX_EXACT + 1, 2**30 + 1], [-MAX_EXACT - 3, 2**30 + 7]], np.int32)
 NEAR = np.array([[MAX_EXACT, 2**30], [-MAX_EXACT - 4, 2**30 + 9]], np.int32)
@@ -80,3 +86,84 @@ def test_a_comparison_with_a_small_number_is_exact():
 def test_numbers_that_fp32_has_are_not_rounded(dtype):
     """Nor are those that are FP32 anyhow."""
     assert not rounded_inputs(of(dtype, ops.equal))
+
+
+def model_of(make, rank):
+    x = ops.parameter([-1] * rank, np.float32, name="x")
+    result = make(x)
+    result.set_friendly_name("last")
+    return openvino.Model([result.output(0)], [x], "m")
+
+
+def ones(*shape):
+    return ops.constant(np.ones(shape, np.float32))
+
+
+SKIPPED = {
+    "gather": (lambda x: ops.gather(x, 0, 1), (2, 0)),
+    "slice": (
+        lambda x: ops.strided_slice(x, [0, -1], [0, 0], [1, 1], [1, 1], [1, 1], [], [0, 1]),
+        (2, 0),
+    ),
+    "topk": (lambda x: ops.topk(x, 1, 1, "max", "value"), (2, 0)),
+    "convolution": (lambda x: ops.convolution(x, ones(1, 1, 3), [1], [2], [2], [1]), (1, 1, 0)),
+}
+COMPUTED = {
+    "echo": (ops.relu, (2, 0)),
+    "sum": (lambda x: ops.reduce_sum(x, [1], False), (2, 0)),
+    "product": (lambda x: ops.matmul(x, ops.transpose(x, [1, 0]), False, False), (2, 0)),
+    "joined": (lambda x: ops.concat([x, ones(2, 3)], 1), (2, 0)),
+    "shape": (lambda x: ops.gather(ops.shape_of(x), 0, 0), (2, 0)),
+    "embedding": (lambda x: ops.gather(ones(5, 3), ops.convert(x, "i64"), 0), (2, 0)),
+}
+
+
+@pytest.mark.parametrize(("make", "shape"), SKIPPED.values(), ids=SKIPPED)
+def test_what_reads_an_empty_tensor_is_named(make, shape):
+    """If it has something to write, and only then."""
+    model = model_of(make, len(shape))
+    assert skipped_operator(model, [shape]) == "last"
+    assert skipped_operator(model, [tuple(size or 8 for size in shape)]) == ""
+
+
+@pytest.mark.parametrize(("make", "shape"), COMPUTED.values(), ids=COMPUTED)
+def test_what_is_computed_of_an_empty_tensor_is_not(make, shape):
+    """As a sum over nothing, or a state that begins without a token."""
+    assert skipped_operator(model_of(make, len(shape)), [shape]) == ""
+
+
+def table(*shape):
+    return ops.constant(np.ones(shape, np.float32))
+
+
+def ranges_of(make, dtype=np.int64):
+    given = [ops.parameter([-1, -1], dtype, name=name) for name in ("ids", "kinds")]
+    return index_ranges(openvino.Model([make(*given).output(0)], given, "m"))
+
+
+def test_ids_have_the_rows_of_their_tables():
+    """From the end, too, and in another type; the smallest table counts."""
+    embedded = ranges_of(
+        lambda ids, kinds: ops.concat(
+            [
+                ops.gather(table(5, 4), ops.convert(ids, "i32"), 0),
+                ops.gather(table(3, 4), kinds, 0),
+                ops.gather(table(2, 4), kinds, 0),
+            ],
+            1,
+        )
+    )
+    assert embedded == {0: (-5, 4), 1: (-2, 1)}
+
+
+def test_an_older_gather_does_not_count_from_the_end():
+    """So OpenVINO gives zeros for what is below 0."""
+    assert ranges_of(lambda ids, kinds: opset1.gather(table(5, 4), ids, 0)) == {0: (0, 4)}
+
+
+def test_what_is_no_index_may_have_any_value():
+    """As a mask, or a table that a client sends."""
+    assert ranges_of(ops.multiply) == {}
+    first = ops.constant(np.array([0]))
+    assert ranges_of(lambda ids, kinds: ops.gather(ids, first, 0)) == {}
+    assert ranges_of(lambda ids, kinds: ops.gather(ids, kinds, 0)) == {}
