@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from fixtures.processes import processes
 from ge_tools.main import main
+
+__all__ = ["processes"]
 
 CONFIG = """\
 # A model for tests.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ge_backend.errors import ConfigError
 from ge_backend.model.config.model_folder import parse_config
-from ge_tools.model.pbtxt_edit import set_number, set_parameter
+from ge_tools.model.pbtxt import set_number, set_parameter
 from ge_tools.model.replacing import replacing
 
 __all__ = ["BATCHING_DELAY", "INSTANCES", "apply_settings", "how_to_use"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ge_backend.serving.learning.tuning import MIN_SAVING, Option, Proposal
 from ge_tools.model.applied import how_to_use
-from ge_tools.model.pbtxt_edit import parameter_line
+from ge_tools.model.pbtxt import parameter_line
 from ge_tools.report.table import table
 
 __all__ = ["Tuning", "tuning_json", "tuning_text"]

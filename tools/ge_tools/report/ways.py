@@ -10,7 +10,7 @@ from typing import Any
 from ge_backend.serving.learning.tuning import MIN_SAVING
 from ge_tools.model.applied import how_to_use
 from ge_tools.model.as_served import Measured
-from ge_tools.model.pbtxt_edit import parameter_line
+from ge_tools.model.pbtxt import parameter_line
 from ge_tools.model.ways import Way
 from ge_tools.report.table import table
 

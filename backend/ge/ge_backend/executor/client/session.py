@@ -55,6 +55,7 @@ class Session:
         most_rows: the most that a run of warm-up has had; 0 while none has ended well.
         refused: the buckets that warm-up has failed on.
         failed: those of them that rows would be padded to, and need not be.
+        graph: the number that the executor knows the graph by, until the connection is another one.
 
     Raises:
         ModelError, DeviceUnavailable, OutOfMemory: the graph cannot be loaded.
@@ -77,6 +78,7 @@ class Session:
         self.most_rows = 0
         self.refused: set[Shape] = set()
         self.failed: set[Shape] = set()
+        self.graph = 0
         self.arena = Arena(arena_bytes)
         self._lost_pid = 0  # of an executor that was given up
         self._connect = connect
@@ -168,9 +170,7 @@ class Session:
         """Forget tensors on the device that no run in flight takes; those that are gone, too."""
         connection = self._connection
         if connection is not None and keys:
-            free = messages.FreeTensors(
-                id=connection.next_id(), graph=self._graph().graph, keys=tuple(keys)
-            )
+            free = messages.FreeTensors(id=connection.next_id(), graph=self.graph, keys=tuple(keys))
             with contextlib.suppress(ExecutorLost):  # they are gone then
                 connection.send(free)
 
@@ -261,17 +261,12 @@ class Session:
         """
         if self._connection is None:
             raise ExecutorLost("the executor was found dead before")
-        return InFlight(self._connection, self._graph().graph, self.arena, priority=self.priority)
+        return InFlight(self._connection, self.graph, self.arena, priority=self.priority)
 
     @property
     def runs_here(self) -> bool:
         """Whether the executor is in this process, and takes arrays as they are."""
         return self._connection is not None and self._connection.here is not None
-
-    @property
-    def graph(self) -> int:
-        """The number that the executor knows the graph by, until the connection is another one."""
-        return self._graph().graph
 
     def run_here(self, run: messages.Run, inputs: Mapping[str, Array]) -> RunResult:
         """Run the graph on these arrays where `runs_here` says so; nothing goes by the arena.
@@ -372,7 +367,7 @@ class Session:
                 f"{self.source.path} was replaced by a model with other inputs or outputs since "
                 "it was loaded; have the server load the model again"
             )
-        self._loaded = loaded
+        self._loaded, self.graph = loaded, loaded.graph
         if self._compiled is not None:
             self._ask_once(connection, self._compiled, messages.Ok)
         if self._states is not None:
@@ -426,9 +421,7 @@ class Session:
     def _ask_once(
         self, connection: ExecutorConnection, asked: _Asked, expected: type[_Answer]
     ) -> _Answer:
-        return connection.ask(
-            replace(asked, id=connection.next_id(), graph=self._graph().graph), expected
-        )
+        return connection.ask(replace(asked, id=connection.next_id(), graph=self.graph), expected)
 
     def _inspect(self) -> messages.Report:
         connection = self._live()

@@ -18,11 +18,9 @@ from ge_text.engine.plan import StepPlan
 from ge_text.engine.runner import Outcome
 from ge_text.engine.sequence import Sequence
 from ge_text.engine.settings import EngineSettings, SpeculationMode
-from ge_text.engine.speculation.acceptance import Acceptance
 from ge_text.engine.speculation.base import SUREST, Drafter, Guess
-from ge_text.engine.speculation.budget import SpeculationBudget
 from ge_text.engine.speculation.costs import StepCosts
-from ge_text.engine.speculation.lengths import choose_lengths
+from ge_text.engine.speculation.gain import Acceptance, SpeculationBudget, choose_lengths
 from ge_text.engine.speculation.ngram import NgramDrafter
 from ge_text.engine.speculation.verify import num_right
 
