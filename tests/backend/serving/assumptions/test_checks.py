@@ -2,6 +2,7 @@
 
 import logging
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from ge_backend.serving.assumptions.checks import by_difference, checked, differ
 from ge_backend.serving.assumptions.findings import Findings
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.trial import Untestable
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, LATE, NOT_TESTED, TAKEN, Verdict
 from ge_backend.tensors import Signature
 
 NOTHING = types.SimpleNamespace(assume=frozenset())
@@ -29,6 +30,13 @@ def test_what_is_taken_as_given_is_not_tested():
     why = Verdict(assumption="axes", tested="it takes texts", figure="", verdict=NOT_TESTED)
     unknown = checked("rows", NOTHING, Findings(signature=SIGNATURE, verdicts=(why,)), fails)
     assert (unknown.verdict, unknown.tested) == (NOT_TESTED, "it takes texts")
+    unknown = checked(
+        "rows",
+        NOTHING,
+        Findings(signature=SIGNATURE, verdicts=(replace(why, verdict=LATE),)),
+        fails,
+    )
+    assert (unknown.verdict, "assume: rows" in unknown.line()) == (LATE, True)
 
 
 def test_a_test_that_finds_nothing_out_says_why():

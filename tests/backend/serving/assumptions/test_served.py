@@ -1,6 +1,7 @@
 """What is served of a graph follows from how it runs, whatever its file calls its tensors."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from builders.graphs import TABLE, WIDTH, graph
 from builders.opened_graph import opened_graph
 from ge_backend.errors import ConfigError
 from ge_backend.serving.assumptions import served as served_module
+from ge_backend.serving.assumptions import trial as trial_module
 from ge_backend.serving.assumptions.completion import whole_document
 from ge_backend.serving.assumptions.served import check_declared, served
+from ge_backend.serving.assumptions.trial import OutOfTime, Trial
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, LATE, NOT_TESTED, TAKEN
 
 pytest.importorskip("onnxruntime")
 
@@ -447,13 +450,44 @@ def test_a_graph_of_even_lengths_only(look):
     assert verdicts(judged) == {"axes": HOLDS, "outputs": HOLDS, "rows": HOLDS}
 
 
-def test_a_graph_that_takes_no_made_up_input_is_served_as_its_file_says(look):
-    """The table says why nothing was tested."""
+def test_a_graph_that_takes_no_made_up_input_is_served_as_its_file_says(look, monkeypatch):
+    """The table says why nothing was tested; no values are made that are too many to be run."""
+    made, values = [], Trial.values
+    monkeypatch.setattr(Trial, "values", lambda self, s, *m: made.append(s) or values(self, s, *m))
     picky = one("Gather", ("n", "m"), ("n", 1), constants=[("at", np.array([10**6]))], axis=1)
     whole, judged = look(picky)
+    assert max(sum(math.prod(shape) for shape in shapes.values()) for shapes in made) < 2**22
     assert whole["max_batch_size"] == 32
     assert set(verdicts(judged).values()) == {NOT_TESTED}
     assert "takes no made-up input" in judged.verdicts[0].cells[1]
+
+
+@pytest.mark.parametrize("late", ["axes", "rows", "padding"])
+def test_what_there_was_no_time_to_test_is_relied_on_where_asked_for(
+    look, monkeypatch, caplog, tmp_path, late
+):
+    """Else not: a slow graph, or a busy machine, is no reason to. The next start has it."""
+
+    def out_of_time(*_):
+        raise OutOfTime
+
+    store, model = Store(tmp_path / "kept"), pooled("abab")
+    with monkeypatch.context() as slow:
+        if late == "axes":
+            slow.setattr(trial_module, "BUDGET_S", -1)
+        else:
+            slow.setattr(served_module, f"{late}_verdict", out_of_time)
+        whole, judged = look(model, store=store)
+        asked, batched = look(model, store=store, max_batch_size=8)
+    assert whole["max_batch_size"] == (32 if late == "padding" else 0)
+    assert (marked(whole), judged.layout.axes) == (set(), ())
+    assert verdicts(judged)[late] == LATE
+    told = {"axes": {"rows", "padding"}}.get(late, {late})
+    assert all(f"assumption {name!r} not tested in time" in caplog.text for name in told)
+    assert (asked["max_batch_size"], batched.layout.alone) == (8, False)
+    whole, judged = look(model, store=store)
+    assert (whole["max_batch_size"], len(marked(whole))) == (32, 2)
+    assert verdicts(judged)[late] == HOLDS
 
 
 def test_random_answers_are_no_reason_to_part_rows(look):

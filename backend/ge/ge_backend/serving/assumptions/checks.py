@@ -13,12 +13,15 @@ from ge_backend.serving.assumptions.comparison import Difference
 from ge_backend.serving.assumptions.findings import Findings
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.samples import Sample
-from ge_backend.serving.assumptions.trial import Untestable
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.serving.assumptions.trial import OutOfTime, Untestable
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, LATE, NOT_TESTED, TAKEN, Verdict
 
 __all__ = ["by_difference", "checked", "differences"]
 
 log = logging.getLogger(__name__)
+
+# What is done where there was no time.
+WITHOUT = "not relied on but where config.pbtxt says so; 'assume: {}' takes it as given"
 
 _Given = TypeVar("_Given")
 
@@ -35,12 +38,16 @@ def checked(
         test: raises `Untestable` or a `GeError` where nothing can be found out.
     """
     untested = Verdict(assumption=name, tested="", figure="", verdict=NOT_TESTED)
+    late = replace(untested, verdict=LATE, consequence=WITHOUT.format(name))
     if name in config.assume:
         return replace(untested, verdict=TAKEN, tested="the parameter 'assume' names it")
     if known.lengths is None:
-        return replace(untested, tested=next((v.tested for v in known.verdicts), ""))
+        why = next(iter(known.verdicts), untested)
+        return replace(late if why.late else untested, tested=why.tested)
     try:
         return test(known.lengths)
+    except OutOfTime as error:
+        return replace(late, tested=str(error))
     except (GeError, Untestable) as error:
         return replace(untested, tested=str(error))
 

@@ -21,8 +21,8 @@ def whole_document(
 ) -> dict[str, Any]:
     """Return the configuration, completed from the graph as it runs.
 
-    Rows are batched, and lengths padded, where that was found to change no answer; what the
-    configuration says of either is kept.
+    Rows are batched, and lengths padded, where that was found to change no answer, or no test of it
+    is possible; not where time ran out. What the configuration says of either is kept.
 
     Raises:
         ConfigError: as `layout.auto_complete.completed`; or it contradicts the graph.
@@ -34,14 +34,14 @@ def whole_document(
     findings = found(given, session, store, batched=batched)
     signature, fixed = findings.signature, session.shape_policy.fixed
     whole = completed(document, given, signature, fixed)
-    if findings.lengths is None:
+    if findings.lengths is None and not findings.late:
         return whole
     config = ModelConfig.read(
         whole, directory=given.directory, version=given.version, environment=os.environ
     )
     judged = served(config, session, store, findings)
-    joined = not (judged.fails("rows") or judged.fails("states"))
-    padded = not judged.fails("padding")
+    joined = not (judged.doubts("rows") or judged.doubts("states"))
+    padded = not judged.doubts("padding")
     if chosen and config.max_batch_size and not joined:
         keep_left_out(config, session, store, judged)
         return completed(document, given, signature, fixed, apart=False)

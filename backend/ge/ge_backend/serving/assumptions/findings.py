@@ -15,9 +15,9 @@ from ge_backend.model.layout.validate import with_axes
 from ge_backend.serving.assumptions.kept import keep, kept_key, remembered
 from ge_backend.serving.assumptions.lengths import SCALES, Lengths, fixed_sizes, found_lengths
 from ge_backend.serving.assumptions.output_sizes import ObservedRun, fitted
-from ge_backend.serving.assumptions.trial import Trial, Untestable
+from ge_backend.serving.assumptions.trial import OutOfTime, Trial, Untestable
 from ge_backend.serving.warmup.store import Store
-from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN, Verdict
+from ge_backend.serving.warmup.verdict import FAILS, HOLDS, LATE, NOT_TESTED, TAKEN, Verdict
 from ge_backend.tensors import Signature, TensorSpec
 
 __all__ = ["Findings", "found", "trial_of"]
@@ -46,6 +46,11 @@ class Findings:
     lengths: Lengths | None = None
     bounds: Mapping[str, int] = field(default_factory=dict)
     verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def late(self) -> bool:
+        """Whether there was no time to find them out."""
+        return any(verdict.late for verdict in self.verdicts)
 
 
 FINDINGS = Codec((Findings,))
@@ -143,7 +148,8 @@ def _found(
             raise Untestable("the graph takes no made-up input")
         seen = _seen(trial, lengths)
     except Untestable as error:
-        verdicts = [_verdict(name, NOT_TESTED, tested=str(error)) for name in ("axes", "outputs")]
+        end = LATE if isinstance(error, OutOfTime) else NOT_TESTED
+        verdicts = [_verdict(name, end, tested=str(error)) for name in ("axes", "outputs")]
         return Findings(signature=signature, verdicts=tuple(verdicts))
     known = fitted(signature, lengths, seen, config.axes.keys())
     verdicts = [

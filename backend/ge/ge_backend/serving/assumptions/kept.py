@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ge_backend.errors import ProtocolError
 from ge_backend.executor.client.session import Session
@@ -23,11 +23,18 @@ __all__ = ["VERDICT", "keep", "kept", "kept_key", "remembered"]
 
 log = logging.getLogger(__name__)
 
+
+class _Finding(Protocol):
+    @property
+    def late(self) -> bool: ...
+
+
 _Found = TypeVar("_Found")
+_Finished = TypeVar("_Finished", bound=_Finding)
 
 VERDICT = Codec((Verdict,))
 # Findings of another way to test are not used.
-TEST_VERSION = "tested 6"
+TEST_VERSION = "tested 7"
 
 
 def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
@@ -54,13 +61,14 @@ def kept_key(config: ModelConfig, session: Session, *more: object) -> list[str]:
 
 
 def remembered(
-    store: Store, key: Sequence[str], codec: Codec[_Found], find: Callable[[], _Found]
-) -> _Found:
-    """Return what is kept under a key, or what `find` finds out, which is kept then."""
+    store: Store, key: Sequence[str], codec: Codec[_Finished], find: Callable[[], _Finished]
+) -> _Finished:
+    """Return what is kept under a key, or what `find` finds out, which is kept if it had time."""
     found = kept(store, key, codec)
     if found is None:
         found = find()
-        keep(store, key, codec, found)
+        if not found.late:
+            keep(store, key, codec, found)
     return found
 
 

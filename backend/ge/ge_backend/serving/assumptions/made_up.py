@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class Blank:
     shape: Shape
     kind: str = ""
     fill: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its values."""
+        return math.prod(self.shape) * self.dtype.numpy.itemsize
 
     @property
     def whole(self) -> bool:

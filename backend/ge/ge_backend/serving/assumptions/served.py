@@ -53,6 +53,10 @@ class Served:
         """Whether an assumption was found to be wrong."""
         return any(v.assumption == assumption and not v.holds for v in self.verdicts)
 
+    def doubts(self, assumption: str) -> bool:
+        """Whether an assumption is not to be relied on unless that was asked for."""
+        return any(v.assumption == assumption and v.doubtful for v in self.verdicts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
@@ -66,6 +70,11 @@ class _Judged:
     verdicts: tuple[Verdict, ...]
     unpadded: tuple[str, ...] = ()
     masks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def late(self) -> bool:
+        """Whether there was no time for all of it."""
+        return any(verdict.late for verdict in self.verdicts)
 
 
 JUDGED = Codec((_Judged,))
@@ -100,7 +109,7 @@ def served(
         key = kept_key(config, session, "served", layout, sorted(config.pad), known.lengths)
         judged = remembered(store, key, JUDGED, find)
     for verdict in judged.verdicts:
-        if not verdict.holds:
+        if verdict.doubtful:
             log.warning("%s", verdict.line())
     if judged.unpadded:
         layout = _layout(config, session, known, judged.unpadded)
@@ -136,7 +145,7 @@ def with_verdict(
 
     def find() -> Verdict:
         verdict = checked(name, config, judged.findings, test)
-        (log.info if verdict.holds else log.warning)("%s", verdict.line())
+        (log.warning if verdict.doubtful else log.info)("%s", verdict.line())
         return verdict
 
     verdict = remembered(store, key, VERDICT, find)
@@ -162,7 +171,7 @@ def check_declared(config: ModelConfig, judged: Served) -> None:
 def keep_left_out(config: ModelConfig, session: Session, store: Store, judged: Served) -> None:
     """Keep why a completed configuration has no batch, or no padding, for those who ask later."""
     for verdict in judged.verdicts:
-        if not verdict.holds and verdict.assumption in (*JOINED, "padding"):
+        if verdict.doubtful and verdict.assumption in (*JOINED, "padding"):
             then = UNBATCHED if verdict.assumption in JOINED else verdict.consequence
             key = kept_key(config, session, LEFT_OUT, verdict.assumption)
             keep(store, key, VERDICT, replace(verdict, consequence=then))

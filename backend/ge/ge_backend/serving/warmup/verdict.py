@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["COLUMNS", "FAILS", "HOLDS", "NOT_TESTED", "TAKEN", "Verdict"]
+__all__ = ["COLUMNS", "FAILS", "HOLDS", "LATE", "NOT_TESTED", "TAKEN", "Verdict"]
 
 HOLDS = "holds"
 FAILS = "does not hold"
 NOT_TESTED = "not tested"
+LATE = "not tested in time"
 TAKEN = "taken as given"
 
 COLUMNS = ("assumption", "how tested", "figure", "verdict")
@@ -22,7 +23,7 @@ class Verdict:
         assumption: its name, as the parameter `assume` takes it.
         tested: how.
         figure: the largest difference found, or the sizes; "" where there is none.
-        verdict: `holds`, `does not hold`, `not tested` or `taken as given`.
+        verdict: `holds`, `does not hold`, `not tested`, `not tested in time` or `taken as given`.
         consequence: what is done about it; "" where nothing has to be.
     """
 
@@ -36,6 +37,16 @@ class Verdict:
     def holds(self) -> bool:
         """Whether serving may rest on it: it was not found to be wrong."""
         return self.verdict != FAILS
+
+    @property
+    def late(self) -> bool:
+        """Whether there was no time to find it out; another start may have it."""
+        return self.verdict == LATE
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is not to be relied on unless that was asked for."""
+        return self.late or not self.holds
 
     def line(self) -> str:
         """Return it as one line, for the log."""
