@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from ge_backend.errors import InvalidRequest
-from ge_backend.serving.assumptions.checks import by_difference, checked, differences
+from ge_backend.serving.assumptions.checks import by_difference, checked, differences, in_time
 from ge_backend.serving.assumptions.findings import Findings
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.trial import Untestable
+from ge_backend.serving.assumptions.trial import OutOfTime, Untestable
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, LATE, NOT_TESTED, TAKEN, Verdict
 from ge_backend.tensors import Signature
 
@@ -60,6 +60,21 @@ def test_a_sample_that_cannot_be_compared_is_left_out(caplog, error):
     with caplog.at_level(logging.WARNING):
         assert list(differences([0, 1, 0], differs, "not compared")) == [(0.5, "off")] * 2
     assert caplog.messages == ["not compared: so"]
+
+
+@pytest.mark.parametrize("found", [[], [(0.1, "")], [(0.1, ""), (0.5, "off")]])
+def test_where_time_runs_out_one_difference_is_enough(found):
+    """Where there was none yet nothing is known."""
+
+    def differ():
+        yield from found
+        raise OutOfTime
+
+    if not any(text for _, text in found):
+        with pytest.raises(OutOfTime):
+            list(in_time(differ()))
+    else:
+        assert list(in_time(differ())) == found
 
 
 def test_a_text_of_a_difference_is_what_fails():

@@ -15,8 +15,9 @@ from ge_backend.errors import DeviceUnavailable, Unsupported
 from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import connect_inline
 from ge_backend.serving.assumptions.completion import whole_document
-from ge_backend.serving.assumptions.engine import check_engine, with_engine_verdict
+from ge_backend.serving.assumptions.engine import Compared, check_engine, with_engine_verdict
 from ge_backend.serving.assumptions.served import served
+from ge_backend.serving.assumptions.trial import OutOfTime
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
 
@@ -105,6 +106,18 @@ def test_a_fault_of_the_engine_shows(judge, model, document):
     verdict = judge(model, mended=False, **document)[0]
     assert verdict.verdict == FAILS
     assert "of its largest number" in verdict.figure
+
+
+def test_a_fault_that_was_seen_before_time_ran_out_counts(judge, monkeypatch):
+    """The engine would serve wrong answers that are known to be wrong."""
+    answers = Compared.answers
+
+    def some(self, other):
+        yield from answers(self, other)
+        raise OutOfTime
+
+    monkeypatch.setattr(Compared, "answers", some)
+    assert judge(faults.row_lengths(), mended=False, **FRAMES)[0].verdict == FAILS
 
 
 def test_ids_that_are_hashed_in_64_bits(judge):

@@ -23,7 +23,7 @@ from ge_backend.errors import GeError, GraphFailed, Unsupported
 from ge_backend.executor.client.session import Session
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.validate import WELL_KNOWN
-from ge_backend.serving.assumptions.checks import by_difference
+from ge_backend.serving.assumptions.checks import by_difference, in_time
 from ge_backend.serving.assumptions.comparison import apart, quantises, run_once, worst_of
 from ge_backend.serving.assumptions.findings import trial_of
 from ge_backend.serving.assumptions.kept import kept_key
@@ -201,10 +201,12 @@ class Compared:
             raise Untestable(f"there is no {of.engine} to compare with: {error}") from error
         self.trial.extend()  # to open that one takes long
         with contextlib.closing(other):
-            found = [
-                apart(expected, answer, self.outputs, self.tolerance)
-                for expected, answer in self.answers(other)
-            ]
+            found = list(
+                in_time(
+                    apart(expected, answer, self.outputs, self.tolerance)
+                    for expected, answer in self.answers(other)
+                )
+            )
         if not found:
             raise Untestable(f"{of} takes none of the made-up inputs")
         how, fails = HOW.format(of), f"it answers otherwise than {of}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.serving.assumptions.checks import by_difference, differences
+from ge_backend.serving.assumptions.checks import by_difference, differences, in_time
 from ge_backend.serving.assumptions.comparison import Difference, apart, worst_of
 from ge_backend.serving.assumptions.lengths import Lengths
 from ge_backend.serving.assumptions.samples import Sample, joined, rows_of
@@ -90,7 +90,7 @@ class _Rows:
 
     def verdict(self, name: str, how: str, samples: Sequence[Sample]) -> Verdict:
         """Return the verdict, by made-up values and by samples."""
-        found = worst_of(map(self._differs, self._made_up()))
+        found = worst_of(in_time(map(self._differs, self._made_up())))
         unfit = "rows of a sample are not compared"
         of_samples = differences(self._beside(samples), self._differs, unfit)
         found = found if found[1] else worst_of((found, *of_samples))
@@ -129,21 +129,26 @@ class _Rows:
         together = self._stepped(values)
         if together is None:
             raise Untestable(f"the graph does not run with {ROWS} rows")
-        found: list[Difference] = []
-        least = self._lengths.least.get(self._lengths.batch, 1)
-        for row in range(ROWS):
-            alone = self._stepped(rows_of(values, self._inputs, [row] * least))
-            if alone is None:
-                return math.inf, "a row that runs beside others does not run alone"
-            one = rows_of(alone, self._outputs, [0])
-            beside = rows_of(together, self._outputs, [row])
-            found.append(apart(one, beside, self._looked_at, self._tolerance))
-        off, text = worst_of(found)
+        off, text = worst_of(in_time(self._rows(values, together)))
         if text and (same := self._stepped(values)) is not None:
             again, _ = apart(together, same, self._looked_at, self._tolerance)
             if again > self._tolerance and off < AGAIN * again:
                 raise Untestable("it answers one input in several ways")
         return off, text
+
+    def _rows(
+        self, values: Mapping[str, Array], together: Mapping[str, Array]
+    ) -> Iterator[Difference]:
+        """Yield how much each row differs from itself alone."""
+        least = self._lengths.least.get(self._lengths.batch, 1)
+        for row in range(ROWS):
+            alone = self._stepped(rows_of(values, self._inputs, [row] * least))
+            if alone is None:
+                yield math.inf, "a row that runs beside others does not run alone"
+                return
+            one = rows_of(alone, self._outputs, [0])
+            beside = rows_of(together, self._outputs, [row])
+            yield apart(one, beside, self._looked_at, self._tolerance)
 
     def _stepped(self, values: Mapping[str, Array]) -> dict[str, Array] | None:
         """Return the last step's outputs; each begins with the states of the one before.
