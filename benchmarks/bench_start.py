@@ -189,7 +189,7 @@ def num_measured(text: str) -> int:
 def _measured(log: Path) -> bool:
     """Whether every model that began with estimates has measured its buckets."""
     text = log.read_text(errors="replace")
-    return text.count("the others are measured now") <= text.count(": warm-up took")
+    return text.count(": serving with ") <= text.count(": warm-up took")
 
 
 def _ask(address: str) -> float:

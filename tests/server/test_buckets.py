@@ -178,7 +178,7 @@ def assert_mean(client, model, length):
 def test_each_axis_has_a_line_in_the_log(server):
     """The rule with its numbers, and what it made; then the whole grid."""
     logged = log_of(server, "declared", "warm-up took")
-    assert "buckets rows: linear(min=1, step=4, max=8) -> 1, 2, 4, 8" in logged
+    assert "buckets: rows: linear(min=1, step=4, max=8) -> 1, 2, 4, 8" in logged
     assert (
         "buckets sequence: exponential(min=8, step=8, max=64, limit=4) -> 8, 16, 32, 64" in logged
     )

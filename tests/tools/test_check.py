@@ -227,6 +227,11 @@ def test_deep_loads_the_models_and_prints_what_is_tested_of_them(found, ge_backe
     assert code == 1
     assert [each["kind"] for each in json.loads(out) if not each["ok"]] == ["model"]
 
+    (models / "mine" / "config.pbtxt").write_text("what is this")
+    code, out, _ = ge_backend("check", models, "--deep")
+    assert code == 1
+    assert out.count("FAIL  model   mine") == 1
+
     code, _, err = ge_backend("check", "--deep")
     assert code
     assert "name one, too" in err

@@ -166,6 +166,19 @@ def test_no_command_is_a_usage_error(capsys):
     assert "COMMAND" in capsys.readouterr().err
 
 
+def test_an_unknown_option_is_answered_with_the_usage_of_its_command(capsys):
+    """It says which there are."""
+    with pytest.raises(SystemExit) as ended:
+        main(["health", "--url", "localhost:8000"])
+
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("usage: ge-backend health [-h] [--http HOST:PORT]")
+    assert error.endswith(
+        "ge-backend health: error: unrecognized arguments: --url localhost:8000\n"
+    )
+
+
 def test_the_module_runs_as_a_program():
     """A copied folder has no script on PATH."""
     done = subprocess.run(

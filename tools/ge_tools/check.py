@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -127,7 +127,8 @@ def check(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print(_line(finding), flush=True)
     if arguments.deep:
-        findings += _deep(arguments.repository, silent=arguments.json)
+        known = {finding.name for finding in findings if not finding.ok}
+        findings += _deep(arguments.repository, known, silent=arguments.json)
     lacking = _lacking(findings) if needs is None else _failed(findings)
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
@@ -137,12 +138,15 @@ def check(arguments: argparse.Namespace) -> int:
     return 1 if lacking else 0
 
 
-def _deep(repository: Path, *, silent: bool) -> Iterator[Finding]:
+def _deep(repository: Path, known: Container[str], *, silent: bool) -> Iterator[Finding]:
     """Load each model; yield what cannot be loaded, and a finding for each thing that was tested.
 
-    That an assumption does not hold is no failure: the model is served without it.
+    Of those that are `known` to be broken nothing more is told. That an assumption does not hold is
+    no failure: the model is served without it.
     """
     for model, verdicts, broken in tested_models(repository):
+        if broken and model in known:
+            continue
         found = [Finding(kind="model", name=model, ok=False, detail=broken)] if broken else []
         if not silent:
             print("\n".join(map(_line, found) if broken else verdict_lines(model, verdicts)))

@@ -60,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     A command that ^C ends, or whose output is not read any more, ends without output.
     """
     _open_closed()
-    parsed = build_parser().parse_args(arguments)
+    parsed, unknown = build_parser().parse_known_args(arguments)
+    if unknown:  # of which argparse would tell without the command's own usage
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = parsed.func(parsed)
         sys.stdout.flush()
@@ -125,6 +127,8 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.register(subparsers)
+    for own in subparsers.choices.values():
+        own.set_defaults(parser=own)
     return parser
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "Unsupported",
     "drop_frames",
     "error_from_name",
+    "for_host",
     "unforeseen",
 ]
 
@@ -218,6 +219,14 @@ def unforeseen(error: Exception, kind: type[_Leaf]) -> _Leaf:
 
 
 _Error = TypeVar("_Error", bound=BaseException)
+
+
+def for_host(error: GeError) -> GeError:
+    """Return the error of a load as the host is to report it, which prints all of its frames.
+
+    They are of use where we are at fault; else the message says what to change.
+    """
+    return error if error.status is Status.INTERNAL else error.with_traceback(None)
 
 
 def drop_frames(error: _Error) -> _Error:

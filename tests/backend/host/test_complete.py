@@ -1,6 +1,7 @@
 """What config.pbtxt leaves out is filled in from the graph, and nothing else is touched."""
 
 import json
+import traceback
 
 import pytest
 
@@ -106,6 +107,14 @@ def test_outputs_without_dimensions_alone_are_refused(complete):
     """The host knows none without a batch, and would speak of a reshape that nobody wrote."""
     with pytest.raises(ConfigError, match=r"\(y\) are scalars.*give one of them a dimension"):
         complete(signature([IDS], [spec("y", "FP32", (), ())]))
+
+
+def test_what_the_host_prints_of_a_refusal_is_where_it_came_to_the_host(complete):
+    """It prints all frames of an error; that of a setting needs none."""
+    with pytest.raises(ConfigError) as caught:
+        complete(signature([IDS], [OUT]), parameters={"devise": {"string_value": "cpu"}})
+    *_, last = traceback.extract_tb(caught.value.__traceback__)
+    assert last.name == "complete_config"
 
 
 def test_given_batch_size_is_kept(complete):

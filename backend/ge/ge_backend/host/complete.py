@@ -14,6 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ge_backend.errors import GeError, for_host
 from ge_backend.host.logs import install_handler
 from ge_backend.host.version_folder import version_folder
 from ge_backend.kinds import kind_of
@@ -31,8 +32,18 @@ def complete_config(config: Any) -> Any:
     """Return the host's configuration object with inputs, outputs and batching filled in.
 
     A configuration that names its inputs and outputs is left as it is, and no executor is asked.
+
+    Raises:
+        GeError: it cannot be served as configured; the host reports it at load.
     """
-    given = config.as_dict()
+    try:
+        _complete(config.as_dict())
+    except GeError as error:
+        raise for_host(error) from None
+    return config
+
+
+def _complete(given: dict[str, Any]) -> None:
     install_handler(str(given["name"]))
     directory = version_folder(given)
     ours = ModelConfig.read(
@@ -46,7 +57,6 @@ def complete_config(config: Any) -> Any:
     for field in given.keys() - completed.keys():
         given.pop(field)
     given.update(completed)
-    return config
 
 
 def _sets_no_batches(directory: Path) -> bool:

@@ -8,7 +8,7 @@ import os
 import socket
 from pathlib import Path
 
-from ge_backend.errors import ConfigError
+from ge_backend.errors import ConfigError, GeError, for_host
 from ge_backend.executor.process.reap_orphans import region_of
 from ge_backend.host.instance import Instance
 from ge_backend.kinds import Serving, kind_of
@@ -26,9 +26,12 @@ def open_instance(args: dict[str, str]) -> Serving:
     """
     _close_region_to_others()
     _close_host_connections()
-    instance = Instance.read(args)
-    _refuse_undeclared(instance)
-    return kind_of(instance.config).open(instance)
+    try:
+        instance = Instance.read(args)
+        _refuse_undeclared(instance)
+        return kind_of(instance.config).open(instance)
+    except GeError as error:
+        raise for_host(error) from None
 
 
 def _refuse_undeclared(instance: Instance) -> None:

@@ -88,7 +88,7 @@ def open_model(
         check_engine(config, session, judged)
         model = ShapedModel.of(config, session, store, judged.layout, judged.verdicts)
         for line in model.grid.describe():
-            log.info("buckets %s", line)
+            log.info("buckets: %s", line)
         if _only_equal(model):
             log.info(
                 "requests of different lengths are not batched: no input has allow_ragged_batch, "

@@ -246,6 +246,16 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones(key):
     assert "pad.<tensor>" in text
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("max_batch", "max_length"), ("bucket.rows", "buckets"), ("devise", "device")],
+)
+def test_of_the_known_parameters_those_of_similar_names_come_first(key, meant):
+    """Of fifty names the one that was meant is not looked for."""
+    with pytest.raises(ConfigError, match=f"unknown; known are {meant}"):
+        read(parameters={key: "1"})
+
+
 def test_all_unknown_parameters_are_named_at_once():
     """Whoever comes from another backend removes them in one go, not one for each start."""
     keys = ("intra_op_thread_count", "device", "execution_mode", "100%")

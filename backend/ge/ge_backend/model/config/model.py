@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -439,12 +440,14 @@ def _sort_keys(
         elif prefix in families and key != prefix:
             families[prefix][key[len(prefix) :]] = value
         elif key not in HOST_KEYS and not key.startswith(HOST_PREFIXES):
-            unknown.append(repr(key))
+            unknown.append(key)
     if unknown:
         what = "parameters %s are" if len(unknown) > 1 else "parameter %s is"
+        told = ", ".join(map(repr, sorted(unknown)))
         names = sorted(known) + [f"{f.prefix}<{f.placeholder}>" for f in FAMILIES]
+        similar = [name for key in unknown for name in get_close_matches(key, names)]
         raise ConfigError(
-            f"{what % ', '.join(sorted(unknown))} unknown; known are {', '.join(names)}; "
+            f"{what % told} unknown; known are {', '.join(dict.fromkeys(similar + names))}; "
             "docs/from_cpp_backends.md says what becomes of those of Triton's C++ backends"
         )
     return scalars, families

@@ -95,7 +95,8 @@ def estimated_costs(model: ShapedModel) -> dict[Bucket, float]:
         entries = [bucket for bucket in entries if bucket in kept] or entries
     tried = first_cost(model.session, model.layout, min(entries, key=math.prod))
     found = len([bucket for bucket in entries if bucket in kept])
-    log.info("serving with %d of %d costs, the others are measured now", found, len(entries))
+    others = "the others are measured now" if found < len(entries) else "some are looked at now"
+    log.info("serving with %d of %d costs, %s", found, len(entries), others)
     return _completed(entries, {**tried, **kept})
 
 
