@@ -66,7 +66,8 @@ METRICS_HEAD = """\
 
 On the host's own endpoint (`http://…:8002/metrics`), four times a second; idle, every
 two seconds. Every series has the labels `model`, `version` and `device` (`npu:0,npu:1` for
-several); further ones stand in braces. Instances of one model add into one series, but for what has
+several; one of them where it stands in braces, as further labels do), and most are there once they
+count something. Instances of one model add into one series, but for what has
 the label `model_instance`: sum over it.
 Once a model is unloaded its counters stay as they are. Of its gauges, those of a device are NaN, so
 that no alert is true of them; the others are 0, but for `ge_warmup_seconds`, `ge_buckets` and

@@ -277,7 +277,7 @@ class _Member:
     Attributes:
         answer: what it is told first.
         outbox: what it is told then.
-        place: the how manieth it is, which is part of the names of its requests.
+        place: its number among the clients, which is part of the names of its requests.
         names: what the engine calls its requests, by their numbers.
     """
 
