@@ -180,9 +180,9 @@ def test_each_axis_has_a_line_in_the_log(server):
     logged = log_of(server, "declared", "warm-up took")
     assert "buckets: rows: linear(min=1, step=4, max=8) -> 1, 2, 4, 8" in logged
     assert (
-        "buckets sequence: exponential(min=8, step=8, max=64, limit=4) -> 8, 16, 32, 64" in logged
+        "buckets: sequence: exponential(min=8, step=8, max=64, limit=4) -> 8, 16, 32, 64" in logged
     )
-    assert "buckets 16 buckets (rows x sequence), the largest 8x64" in logged
+    assert "buckets: 16 buckets (rows x sequence), the largest 8x64" in logged
     progress = [line for line in logged if re.match(r"warm-up \d+/16 rows=", line)]
     assert len(progress) == 16
     assert all(re.search(r" [\d.]+ ms.*, [\d.]+ GiB free$", line) for line in progress)
