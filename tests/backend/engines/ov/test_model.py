@@ -123,6 +123,23 @@ def test_what_would_be_computed_in_32_bits_is_refused(tmp_path, element, named):
         signature_of(read_model(path), path)
 
 
+def test_a_sign_that_would_be_kept_in_an_unsigned_type_is_refused(tmp_path):
+    """A shift of -5, as torch writes it by way of UINT32, was -1 instead of -3."""
+    path = tmp_path / "m.onnx"
+    x, y = (helper.make_tensor_value_info(name, TensorProto.INT32, ["n"]) for name in "xy")
+    held = [numpy_helper.from_array(np.uint32(1), "one")]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["u"], to=TensorProto.UINT32),
+        helper.make_node("BitShift", ["u", "one"], ["v"], direction="RIGHT"),
+        helper.make_node("Cast", ["v"], ["y"], to=TensorProto.INT32),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], [y], held)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(Unsupported, match=r"is made UINT32, .*onnxruntime"):
+        signature_of(read_model(path), path)
+
+
 @pytest.mark.parametrize("element", ["UINT8", "INT8"])
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
 def test_arithmetic_of_8_bits_is_refused(tmp_path, op, element):
