@@ -11,7 +11,7 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.executor.process import reap_orphans
-from ge_backend.executor.process.reap_orphans import birth_of, main, region_of, stubs_of
+from ge_backend.executor.process.reap_orphans import birth_of, main, region_of, server_of, stubs_of
 
 # No process has this number. Source: proc(5), /proc/sys/kernel/pid_max: at most 2^22.
 SERVER = 2**22 + 2
@@ -112,3 +112,24 @@ def test_it_runs_as_a_file_of_its_own(kept):
         [sys.executable, "-I", "-S", program, kept, "1:"], timeout=20, check=False
     )
     assert done.returncode == 0
+
+
+def test_stubs_of_a_server_that_has_ended_are_ended(stub, monkeypatch):
+    """Where nothing else is known of them: a stub names its server, and nothing else does."""
+    monkeypatch.setattr(reap_orphans, "GRACE_S", 0.1)
+    process, _ = stub
+    assert server_of(process.pid) == SERVER
+    assert server_of(os.getpid()) == 0
+    main([str(SERVER)])
+    assert process.wait(10) == -9
+
+
+def test_stubs_of_a_server_that_runs_are_left(stub, monkeypatch):
+    """Until it ends."""
+    monkeypatch.setattr(reap_orphans, "WATCH_S", 0.01)
+    looked = iter(["7", "7", "7", "8"])
+    monkeypatch.setattr(reap_orphans, "birth_of", lambda _: next(looked))
+    monkeypatch.setattr(reap_orphans, "stubs_of", lambda _: [])
+    main([str(SERVER)])
+    assert list(looked) == []
+    assert stub[0].poll() is None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.process.inline_address import InlineAddress
+from ge_backend.executor.process.inline_reaper import reap_with_server
 
 if TYPE_CHECKING:
     from ge_backend.executor.protocol.messages import Message
@@ -50,6 +51,7 @@ class InlineExecutors:
         lock = self._locks.setdefault(key, threading.Lock())
         with lock:
             if key not in self._running:
+                reap_with_server()
                 self._running[key] = _Running(*key)
             running = self._running[key]
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

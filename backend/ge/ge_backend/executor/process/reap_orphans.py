@@ -6,7 +6,8 @@ Python's own lock (seen on 2.51 with `kill -9` under load), and keeps its memory
 
 Run as a file, without this package: `python reap_orphans.py FOLDER PID:BIRTH …`. So the executor
 has given its device back before the stubs are waited for. The folder holds copies of model files,
-which are not needed any more.
+which are not needed any more. Where stubs have their executors inside, the first of them starts it
+as `python reap_orphans.py SERVER`, to wait for the server's end.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import sys
 import time
 from pathlib import Path
 
-__all__ = ["birth_of", "main", "region_of", "stubs_of"]
+__all__ = ["birth_of", "main", "region_of", "server_of", "stubs_of"]
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
 # For a stub to end by itself, which it does in order.
 GRACE_S = 3.0
 POLL_S = 0.1
+WATCH_S = 1.0
 
 
 def birth_of(pid: int) -> str:
@@ -48,6 +50,12 @@ def region_of(pid: int) -> Path | None:
     """
     words = _words_of_stub(pid)
     return SHARED_MEMORY / Path(words[2]).name if words else None
+
+
+def server_of(pid: int) -> int:
+    """Return the server of a stub; 0 for any other process."""
+    words = _words_of_stub(pid)
+    return int(words[5]) if words[5:6] and words[5].isdecimal() else 0
 
 
 def stubs_of(server: int) -> list[int]:
@@ -82,8 +90,24 @@ def _words_of_stub(pid: int) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """Wait for these processes a while; end those that are stubs; remove what they leave."""
+    if len(arguments) == 1 and arguments[0].isdecimal():
+        _wait_for_end(int(arguments[0]))
+        _end({str(pid): birth_of(pid) for pid in stubs_of(int(arguments[0]))})
+        return
     folder = Path(arguments[0])
-    born = dict(argument.split(":") for argument in arguments[1:])
+    _end(dict(argument.split(":") for argument in arguments[1:]))
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
+
+
+def _wait_for_end(pid: int) -> None:
+    birth = birth_of(pid)
+    while birth and birth_of(pid) == birth:
+        time.sleep(WATCH_S)
+
+
+def _end(born: dict[str, str]) -> None:
     deadline = time.monotonic() + GRACE_S
     while _living(born) and time.monotonic() < deadline:
         time.sleep(POLL_S)
@@ -93,9 +117,6 @@ def main(arguments: list[str]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             region.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()
 
 
 def _living(born: dict[str, str]) -> list[int]:
