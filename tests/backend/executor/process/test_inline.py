@@ -276,7 +276,7 @@ def test_a_run_here_of_no_graph_is_told_so(session, monkeypatch):
     """Such as one that was planned before its executor was another one."""
     run, inputs = lone()
     assert isinstance(session.run_here(replace(run, graph=99), inputs).error, ProtocolError)
-    monkeypatch.setattr(Session, "graph", 99)
+    monkeypatch.setattr(session, "graph", 99)
     ended = dict(session.run_side_by_side([lone(), lone()]))
     assert [type(ended[at].error) for at in range(2)] == [ProtocolError, ProtocolError]
 
