@@ -23,6 +23,7 @@ import onnxruntime
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
+from ge_backend.engines.ort.session import EXACT_PRODUCTS
 from ge_backend.errors import GeError
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.findings import found
@@ -117,9 +118,10 @@ def _outcome(server: TritonServer, folder: Path, shown: str) -> Outcome:
         specs, requests = _requests(folder)
     except GeError as error:
         return Outcome(file=shown, verdict=f"refused at load: {str(error)[:120]}")
-    quiet = onnxruntime.SessionOptions()
-    quiet.log_severity_level = 4
-    session = onnxruntime.InferenceSession(str(folder / "1" / "model.onnx"), quiet)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry(*EXACT_PRODUCTS)
+    session = onnxruntime.InferenceSession(str(folder / "1" / "model.onnx"), options)
     names = [output.name for output in session.get_outputs()]
     alone = [(one, _alone(session, names, one)) for one in requests]
     requests = [one for one, answer in alone if answer]
