@@ -46,7 +46,7 @@ def test_the_front_works_where_nothing_else_of_ours_is_installed():
         "chat_template",
         "embedding_tokens",
         "template_folders",
-        "pair_tokens",
+        "vector_endpoints",
         "triton",
     )
     files = (f"tests/frontend/test_{name}.py" for name in names)
