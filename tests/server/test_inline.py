@@ -1,14 +1,18 @@
-"""A model whose executor is inline, and whose run never ends, on the real server."""
+"""Models whose executors are inline, and whose run never ends or whose server dies: a real one."""
 
 import json
+import os
+import signal
 import time
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from builders.graphs import parameters, write_model
+from ge_backend.executor.process.host_processes import stubs_of
 
 CONFIG = """
 max_batch_size: 4
@@ -45,3 +49,16 @@ def test_a_run_that_never_ends_is_answered_and_ends_its_instance(triton_server, 
     log = server.options.log_file.read_text()
     assert "GE_RUN_TIMEOUT_S allows 2: its executor ends" in log
     assert "ends with this process" in log
+
+
+def test_stubs_of_a_server_that_was_killed_end_soon(triton_server, tmp_path):
+    """Each would wait for it for ever, with Python's lock, as no executor is a process of its own."""
+    models = ["one", "other"]
+    for name in models:
+        write_model(tmp_path, name, CONFIG, json.dumps(GRAPH).encode(), "model.null")
+    server = triton_server(tmp_path)
+    stubs = [psutil.Process(stub.pid) for stub in stubs_of(server.pid)]
+    assert len(stubs) == len(models)
+    os.kill(server.pid, signal.SIGKILL)
+    _, alive = psutil.wait_procs(stubs, timeout=30)
+    assert alive == []
