@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import final
 
 from ge_backend.errors import ServerError
-from ge_backend.executor.process.server_process import wait_for_end
+from ge_backend.executor.process.reap_orphans import wait_for_end
 from ge_openai.address import host_port
 from ge_tools.tritonserver import parent_death
 from ge_tools.tritonserver.abilities import Abilities

@@ -1,9 +1,11 @@
-"""Stubs that do not follow their server are ended, and nothing else is."""
+"""Stubs that do not follow their server are ended, and nothing else is; ends are noticed."""
 
 import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -11,7 +13,14 @@ import pytest
 
 from builders.null_models import comes_true
 from ge_backend.executor.process import reap_orphans
-from ge_backend.executor.process.reap_orphans import birth_of, main, region_of, server_of, stubs_of
+from ge_backend.executor.process.reap_orphans import (
+    birth_of,
+    main,
+    region_of,
+    server_of,
+    stubs_of,
+    wait_for_end,
+)
 
 # No process has this number. Source: proc(5), /proc/sys/kernel/pid_max: at most 2^22.
 SERVER = 2**22 + 2
@@ -124,12 +133,78 @@ def test_stubs_of_a_server_that_has_ended_are_ended(stub, monkeypatch):
     assert process.wait(10) == -9
 
 
-def test_stubs_of_a_server_that_runs_are_left(stub, monkeypatch):
+def test_stubs_of_a_server_that_runs_are_left(stub, child, monkeypatch):
     """Until it ends."""
-    monkeypatch.setattr(reap_orphans, "WATCH_S", 0.01)
-    looked = iter(["7", "7", "7", "8"])
-    monkeypatch.setattr(reap_orphans, "birth_of", lambda _: next(looked))
-    monkeypatch.setattr(reap_orphans, "stubs_of", lambda _: [])
-    main([str(SERVER)])
-    assert list(looked) == []
+    monkeypatch.setattr(reap_orphans, "GRACE_S", 0.1)
+    monkeypatch.setattr(reap_orphans, "stubs_of", lambda server: [stub[0].pid])
+    watching = threading.Thread(target=main, args=([str(child.pid)],), daemon=True)
+    watching.start()
+    watching.join(0.5)
+    assert watching.is_alive()
     assert stub[0].poll() is None
+    child.kill()
+    child.wait()
+    watching.join(20)
+    assert stub[0].wait(20) == -9
+
+
+def unsupported(_):
+    raise OSError(38, "Function not implemented")
+
+
+@pytest.fixture(params=["descriptor", "poll", "missing"])
+def way(request, monkeypatch):
+    """Every way to wait: a process descriptor, or polling where there is none."""
+    monkeypatch.setattr(reap_orphans, "WATCH_S", 0.02)
+    if request.param == "poll":
+        monkeypatch.setattr(os, "pidfd_open", unsupported)
+    if request.param == "missing":
+        monkeypatch.delattr(os, "pidfd_open")
+
+
+@pytest.fixture
+def child():
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def ended_within(pid, seconds):
+    thread = threading.Thread(target=wait_for_end, args=(pid,), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def test_waiting_lasts_as_long_as_the_process(way, child):
+    """While the process lives the wait goes on; soon after its end it is over."""
+    thread = threading.Thread(target=wait_for_end, args=(child.pid,), daemon=True)
+    thread.start()
+    time.sleep(0.15)
+    assert thread.is_alive()
+    child.kill()
+    child.wait()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_waiting_may_have_an_end_of_its_own(way, child):
+    """Whoever waits asks then what has become of the process."""
+    begin = time.monotonic()
+    wait_for_end(child.pid, 0.2)
+    assert time.monotonic() - begin >= 0.2
+    assert child.poll() is None
+
+
+def test_a_zombie_has_ended(way, child):
+    """A killed process that nobody has reaped yet counts as ended."""
+    child.kill()
+    assert ended_within(child.pid, 20)
+
+
+def test_there_is_no_waiting_for_a_process_that_is_gone(way, child):
+    """A process that was reaped before is not waited for."""
+    child.kill()
+    child.wait()
+    assert ended_within(child.pid, 20)

@@ -27,8 +27,7 @@ from ge_backend.executor.process import reap_orphans
 from ge_backend.executor.process.bounded import bounded
 from ge_backend.executor.process.kept_files import kept_root
 from ge_backend.executor.process.listener import Listener
-from ge_backend.executor.process.reap_orphans import birth_of
-from ge_backend.executor.process.server_process import wait_for_end
+from ge_backend.executor.process.reap_orphans import birth_of, wait_for_end
 from ge_backend.executor.process.spare import spare_path, wait_for_promotion
 from ge_backend.executor.server.executor import Executor
 from ge_backend.executor.server.memory import MemoryLimit

@@ -13,21 +13,24 @@ as `python reap_orphans.py SERVER`, to wait for the server's end.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import select
 import shutil
 import signal
 import sys
 import time
 from pathlib import Path
 
-__all__ = ["birth_of", "main", "region_of", "server_of", "stubs_of"]
+__all__ = ["birth_of", "main", "region_of", "server_of", "stubs_of", "wait_for_end"]
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is, by shm_overview(7)
 # For a stub to end by itself, which it does in order.
 GRACE_S = 3.0
 POLL_S = 0.1
-WATCH_S = 1.0
+# Where the end of a process is not told.
+WATCH_S = 0.2
 
 
 def birth_of(pid: int) -> str:
@@ -41,6 +44,27 @@ def birth_of(pid: int) -> str:
         return ""
     values = text.rpartition(")")[2].split()
     return "" if values[0] in "ZX" else values[19]
+
+
+def wait_for_end(pid: int, timeout_s: float | None = None) -> None:
+    """Return when the process has ended, or is a zombie, or after that time; at once for none."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    except (OSError, AttributeError):  # a kernel before 5.3 or a sandbox has no pidfd_open
+        _poll_for_end(pid, math.inf if timeout_s is None else timeout_s)
+        return
+    try:
+        select.select([descriptor], [], [], timeout_s)
+    finally:
+        os.close(descriptor)
+
+
+def _poll_for_end(pid: int, timeout_s: float) -> None:
+    birth, end = birth_of(pid), time.monotonic() + timeout_s
+    while birth and birth_of(pid) == birth and time.monotonic() < end:
+        time.sleep(WATCH_S)
 
 
 def region_of(pid: int) -> Path | None:
@@ -91,20 +115,15 @@ def _words_of_stub(pid: int) -> list[str]:
 def main(arguments: list[str]) -> None:
     """Wait for these processes a while; end those that are stubs; remove what they leave."""
     if len(arguments) == 1 and arguments[0].isdecimal():
-        _wait_for_end(int(arguments[0]))
-        _end({str(pid): birth_of(pid) for pid in stubs_of(int(arguments[0]))})
+        server = int(arguments[0])
+        wait_for_end(server)
+        _end({str(pid): birth_of(pid) for pid in stubs_of(server)})
         return
     folder = Path(arguments[0])
     _end(dict(argument.split(":") for argument in arguments[1:]))
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.parent.rmdir()
-
-
-def _wait_for_end(pid: int) -> None:
-    birth = birth_of(pid)
-    while birth and birth_of(pid) == birth:
-        time.sleep(WATCH_S)
 
 
 def _end(born: dict[str, str]) -> None:
