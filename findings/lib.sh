@@ -1,5 +1,5 @@
 # Sourced by each script: `packages NAME==VERSION ...` installs into a temporary folder, `python` runs
-# what it reads in there, behind what `engines`, `tensorflow`, `paddle` or `sentence_folder` has put before it. A script ends with 0 where the finding holds, 1 where it has changed, 77 where
+# what it reads in there, behind what `engines`, `quantiser`, `tensorflow`, `paddle` or `sentence_folder` has put before it. A script ends with 0 where the finding holds, 1 where it has changed, 77 where
 # the packages cannot be had. With FINDINGS_FOLDER set (as `make findings` does), scripts that want the
 # same packages share one installation.
 set -euo pipefail
@@ -47,6 +47,24 @@ def ov(model, feeds):
 
 def off(got, right):
     return float(np.abs(np.asarray(got, np.float64) - np.asarray(right, np.float64)).max())
+'
+
+# What `quantize_static` makes of a file by one set of inputs, for its scripts.
+QUANTISER='
+import pathlib, tempfile
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+class Once(CalibrationDataReader):
+    def __init__(self, feeds):
+        self.rows = iter([feeds])
+    def get_next(self):
+        return next(self.rows, None)
+
+def quantise(model, feeds, **how):
+    folder = pathlib.Path(tempfile.mkdtemp())
+    (folder / "m.onnx").write_bytes(model)
+    quantize_static(folder / "m.onnx", folder / "q.onnx", Once(feeds), **how)
+    return (folder / "q.onnx").read_bytes()
 '
 
 # What tf2onnx makes of a function, for its scripts: TensorFlow's answer and both engines'.
@@ -107,6 +125,10 @@ python() {
 engines() {
   packages onnxruntime==1.31.1 openvino==2026.4.1 onnx==1.23.2 numpy==2.4.6 "$@"
   BEFORE=$ENGINES
+}
+quantiser() {
+  engines
+  BEFORE=$ENGINES$QUANTISER
 }
 tensorflow() {
   packages tensorflow-cpu==2.21.0 tf2onnx==1.17.0 onnxruntime==1.31.1 openvino==2026.4.1

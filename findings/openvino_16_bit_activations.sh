@@ -8,32 +8,19 @@
 # Source: onnx's operator QuantizeLinear-21 (it saturates); onnxruntime.quantization, `quantize_static`
 # Guess: missed ("within two steps")
 . "$(dirname "$0")/lib.sh"
-engines
+quantiser
 python 2>/dev/null <<'PY'
-import pathlib, tempfile
-from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-
-class Reader(CalibrationDataReader):
-    def __init__(self):
-        self.rows = iter([{"x": x}])
-    def get_next(self):
-        return next(self.rows, None)
-
 rng = np.random.default_rng(0)
 x, first, second = (rng.standard_normal(size).astype(np.float32) for size in ((64, 8), (8, 16), (16, 4)))
 nodes = [helper.make_node("MatMul", ["x", "a"], ["h"]), helper.make_node("Relu", ["h"], ["r"]),
          helper.make_node("MatMul", ["r", "b"], ["y"])]
 whole = graph(nodes, [("x", 1, ["batch", 8])], [("y", 1, ["batch", 4])], {"a": first, "b": second}, 21)
-folder = pathlib.Path(tempfile.mkdtemp())
-(folder / "m.onnx").write_bytes(whole)
 right, linear = np.maximum(x @ first, 0) @ second, x @ first @ second
 seen = {}
 for kind in QuantType.QUInt8, QuantType.QUInt16:
-    quantize_static(folder / "m.onnx", folder / "q.onnx", Reader(), activation_type=kind,
-                    weight_type=QuantType.QInt8, reduce_range=True)
-    made = onnx.load(folder / "q.onnx")
-    relus = sum(node.op_type == "Relu" for node in made.graph.node)
-    one, other = (engine(made.SerializeToString(), {"x": x})[0] for engine in (ort, ov))
+    made = quantise(whole, {"x": x}, activation_type=kind, weight_type=QuantType.QInt8, reduce_range=True)
+    relus = sum(node.op_type == "Relu" for node in onnx.load_from_string(made).graph.node)
+    one, other = (engine(made, {"x": x})[0] for engine in (ort, ov))
     seen[kind] = off(one, right), off(other, right), off(other, linear), relus
     print(f"{kind}: {relus} ReLUs left; of {abs(right).max():.1f} ONNX Runtime is off by {seen[kind][0]:.2g}, "
           f"OpenVINO by {seen[kind][1]:.2g}; OpenVINO against the same without a ReLU {seen[kind][2]:.2g}")
