@@ -81,8 +81,8 @@ class OnnxGraph(Graph):
         if source.precision != "origin":
             raise Unsupported(
                 f"precision {source.precision!r} of {source.path}: ONNX Runtime runs what the "
-                "file says; take OpenVINO (for bf16 and int8; installed, and engine 'openvino' or "
-                "none), use a model.pt2, or take precision origin"
+                "file says; set the parameter 'engine' to 'openvino' where that is installed (for "
+                "bf16 and int8), use a model.pt2, or take precision origin"
             )
         self._path = source.path
         open_wide = source.unchanged(

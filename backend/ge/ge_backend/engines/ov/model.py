@@ -246,11 +246,15 @@ def _check_exact(model: Any, path: Path) -> None:
                     "OpenVINO rounds quotients and cuts what goes beyond 8 bits; compute in INT32, "
                     "or set the parameter 'engine' to 'onnxruntime'"
                 )
-            made_unsigned = kind == "u32" and operator.get_type_name() == "Convert"
-            if made_unsigned or (kind in INEXACT and not _is_small_count(operator)):
-                named = INEXACT.get(kind, "made UINT32")
+            if kind == "u32" and operator.get_type_name() == "Convert":
                 raise Unsupported(
-                    f"{path}: {operator.get_friendly_name()!r} is {named}, and OpenVINO "
+                    f"{path}: {operator.get_friendly_name()!r} is made UINT32, in which OpenVINO "
+                    "keeps the sign of a negative number; set the parameter 'engine' to "
+                    "'onnxruntime'"
+                )
+            if kind in INEXACT and not _is_small_count(operator):
+                raise Unsupported(
+                    f"{path}: {operator.get_friendly_name()!r} is {INEXACT[kind]}, and OpenVINO "
                     "computes in 32 bits on a CPU; set the parameter 'engine' to 'onnxruntime'"
                 )
 
