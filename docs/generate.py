@@ -11,11 +11,11 @@ from pathlib import Path
 from ge_backend.metrics import METRICS
 from ge_backend.model.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.model.config.engine_table import ENGINES, EngineRow
-from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
     MACHINE_SETTINGS,
+    REMOVED,
     SETTINGS,
     Family,
     Setting,

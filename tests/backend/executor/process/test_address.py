@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge_backend.errors import ConfigError
-from ge_backend.executor.process.address import MAX_SOCKET_PATH_BYTES, ExecutorAddress
-from ge_backend.executor.process.server_process import name_of
+from ge_backend.executor.process import address as module
+from ge_backend.executor.process.address import MAX_SOCKET_PATH_BYTES, ExecutorAddress, name_of
 
 
 def address(device="cpu", directory=Path("/run/ge"), owner_pid=7):
@@ -61,3 +61,15 @@ def test_the_longest_address_can_be_bound(tmp_path):
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with listener:
         listener.bind(str(tmp_path / ("s" * room)))
+
+
+def test_a_process_has_another_name_in_another_container(monkeypatch, tmp_path):
+    """Containers may share a folder and have processes of the same number."""
+    here = name_of(7)
+    assert here == name_of(7) != name_of(8)
+    (tmp_path / "pid").touch()
+    monkeypatch.setattr(module, "PROCESS_NAMESPACE", tmp_path / "pid")
+    assert name_of(7).partition("-")[0] == "7"
+    assert name_of(7) != here
+    monkeypatch.setattr(module, "PROCESS_NAMESPACE", tmp_path / "none")
+    assert name_of(7) == "7"

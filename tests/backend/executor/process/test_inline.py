@@ -35,7 +35,8 @@ from ge_backend.errors import (
 )
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.client.session import Session
-from ge_backend.executor.process.inline import InlineExecutors, connect_inline
+from ge_backend.executor.process import inline
+from ge_backend.executor.process.inline import InlineExecutors, connect_inline, reap_with_server
 from ge_backend.executor.process.inline_address import InlineAddress
 from ge_backend.executor.protocol.messages import (
     History,
@@ -457,3 +458,32 @@ def test_devices_are_opened_side_by_side(monkeypatch):
         connections = list(threads.map(executors.connect, ("null:0", "null:1")))
     for connection in connections:
         connection.close()
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was started, each of which keeps the name that it was given."""
+    commands, kept = [], []
+
+    def start(command, *, pass_fds, **_):
+        commands.append(command)
+        kept.append(socket.socket(fileno=os.dup(pass_fds[0])))
+
+    monkeypatch.setattr(inline.subprocess, "Popen", start)
+    yield commands
+    for name in kept:
+        name.close()
+
+
+def test_one_is_started_for_a_server(started, monkeypatch):
+    """Whichever of its stubs comes first."""
+    monkeypatch.setattr(inline.reap_orphans, "server_of", lambda _: os.getpid())
+    reap_with_server()
+    reap_with_server()
+    assert [command[-1] for command in started] == [str(os.getpid())]
+
+
+def test_what_is_no_stub_starts_none(started):
+    """Such as a command that opens a model in its own process."""
+    reap_with_server()
+    assert started == []

@@ -151,9 +151,9 @@ def test_losing_an_executor_is_not_logged_while_all_is_well(tmp_path, caplog):
 # An executor whose driver hangs, and that waits for it for half a second.
 HANGING = """
 import functools, sys, time
-from ge_backend.executor.process import bounded, main
+from ge_backend.executor.process import listener, main
 del sys.argv[1:3]
-main.bounded = functools.partial(bounded.bounded, 0.5)
+main.bounded = functools.partial(listener.bounded, 0.5)
 main.open_device = lambda *_, **__: time.sleep(1000)
 main.main()
 """

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ge_backend.errors import ConfigError
 from ge_backend.model.config.cpp_ge_keys import CPP_GE_KEYS
 from ge_backend.model.config.model import BATCH_INPUT_KINDS, MachineConfig, ModelConfig, QueuePolicy
-from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.settings import (
     FAMILIES,
     GENERATION_SETTINGS,
@@ -22,6 +21,7 @@ from ge_backend.model.config.settings import (
     HOST_PREFIXES,
     MACHINE_SETTINGS,
     OF_GRAPHS,
+    REMOVED,
     SETTINGS,
     without_effect,
 )
@@ -138,6 +138,11 @@ def test_a_parameter_that_was_removed_is_noted(fuse):
         repeats
         == f"warmup_repeats: there is no such parameter any more: {REMOVED['warmup_repeats']}"
     )
+
+
+def test_what_was_removed_is_no_setting():
+    """A name has one meaning: it works, or its model's log says what became of it."""
+    assert REMOVED.keys().isdisjoint(setting.key for setting in (*SETTINGS, *GENERATION_SETTINGS))
 
 
 def test_what_a_fused_model_leaves_to_its_steps_is_noted():

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ge_backend.errors import ConfigError
-from ge_backend.executor.process.server_process import name_of
 
-__all__ = ["ExecutorAddress"]
+__all__ = ["ExecutorAddress", "name_of"]
 
 # Source: unix(7): sun_path has 108 bytes, its terminating zero included.
 MAX_SOCKET_PATH_BYTES = 107
+PROCESS_NAMESPACE = Path("/proc/self/ns/pid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +71,16 @@ class ExecutorAddress:
                 f"{MAX_SOCKET_PATH_BYTES}; set GE_RUNTIME_DIR to a folder with a shorter name"
             )
         return path
+
+
+def name_of(pid: int) -> str:
+    """Return what names a process of ours also where containers share a folder.
+
+    Each container may have processes of the same numbers, so the inode of what the number holds in
+    stands beside it, in hexadecimal. Source: pid_namespaces(7), namespaces(7).
+    """
+    try:
+        space = PROCESS_NAMESPACE.stat().st_ino
+    except OSError:  # no /proc, or a kernel that was built without them
+        return str(pid)
+    return f"{pid}-{space:x}"

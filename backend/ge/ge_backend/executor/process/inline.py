@@ -7,26 +7,32 @@ import logging
 import os
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ge_backend.executor.client.executor_connection import ExecutorConnection
+from ge_backend.executor.process import reap_orphans
+from ge_backend.executor.process.address import name_of
 from ge_backend.executor.process.inline_address import InlineAddress
-from ge_backend.executor.process.inline_reaper import reap_with_server
 
 if TYPE_CHECKING:
     from ge_backend.executor.protocol.messages import Message
     from ge_backend.executor.server.executor import Executor
     from ge_backend.executor.server.stub_handler import StubHandler
 
-__all__ = ["InlineExecutors", "connect_inline"]
+__all__ = ["InlineExecutors", "connect_inline", "reap_with_server"]
 
 log = logging.getLogger(__name__)
 
 # The host's log is written by another thread than the one that logs.
 LOG_S = 1.0
+# The abstract socket of what ends the stubs of a server that was killed: a server has one.
+REAPER = "ge-backend-reaper"
 
 
 class InlineExecutors:
@@ -72,6 +78,28 @@ def connect_inline(
 ) -> ExecutorConnection:
     """Return a connection to an executor of its own; see `InlineExecutors`."""
     return InlineExecutors().connect(device, pool_bytes, lanes, run_timeout_s)
+
+
+def reap_with_server() -> None:
+    """Start `reap_orphans` for this stub's server, unless it runs; do nothing in other processes.
+
+    A stub whose server was killed may wait for it for ever with Python's own lock, so no thread of
+    its own can end it.
+    """
+    server = reap_orphans.server_of(os.getpid())
+    if not server:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as name, contextlib.suppress(OSError):
+        name.bind(f"\0{REAPER}/{name_of(server)}")  # fails where it runs
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(reap_orphans.__file__).resolve()), str(server)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[name.fileno()],
+            start_new_session=True,
+            cwd="/",
+        )
 
 
 class _Running:

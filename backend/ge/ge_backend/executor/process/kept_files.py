@@ -20,8 +20,8 @@ from pathlib import Path
 
 from ge_backend.errors import GeError
 from ge_backend.executor.client.watch import still_runs
+from ge_backend.executor.process.address import name_of
 from ge_backend.executor.process.lock import address_lock, make_private, remove_lock
-from ge_backend.executor.process.server_process import name_of
 from ge_backend.model.files.copying import copy_files
 from ge_backend.model.files.model_file import stamp_of
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import socket
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
-from ge_backend.executor.process.bounded import bounded
+from ge_backend.executor.client.watch import SILENT_S
 from ge_backend.executor.process.lock import address_lock, remove_lock
 from ge_backend.executor.process.spare import dismiss
 from ge_backend.executor.server.executor import Executor
 
-__all__ = ["Listener"]
+__all__ = ["Listener", "bounded"]
 
 BACKLOG = 128
 
@@ -87,3 +89,18 @@ class Listener:
         with self._opening, contextlib.suppress(FileNotFoundError):
             if self._bound and os.path.samestat(self._bound, self._address.stat()):
                 self._address.unlink()
+
+
+@contextlib.contextmanager
+def bounded(seconds: float = SILENT_S) -> Iterator[None]:
+    """End this process if the block takes longer; each thread's traceback is then in its output.
+
+    For a block that holds an address's lock: the process that started this one ends it sooner, but
+    may have been killed. It is not done by a Python thread, which a library could keep from
+    running. There is one such block at a time.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

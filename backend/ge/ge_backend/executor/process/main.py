@@ -24,9 +24,8 @@ from ge_backend.device.base import open_device
 from ge_backend.device.preload import preload
 from ge_backend.errors import GeError
 from ge_backend.executor.process import reap_orphans
-from ge_backend.executor.process.bounded import bounded
 from ge_backend.executor.process.kept_files import kept_root
-from ge_backend.executor.process.listener import Listener
+from ge_backend.executor.process.listener import Listener, bounded
 from ge_backend.executor.process.reap_orphans import birth_of, wait_for_end
 from ge_backend.executor.process.spare import spare_path, wait_for_promotion
 from ge_backend.executor.server.executor import Executor

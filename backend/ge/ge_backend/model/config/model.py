@@ -29,7 +29,6 @@ from ge_backend.model.config.host_fields import stalling, unread
 from ge_backend.model.config.inside import inside
 from ge_backend.model.config.instances import instance_names
 from ge_backend.model.config.placement import Placement, place
-from ge_backend.model.config.removed import REMOVED
 from ge_backend.model.config.required import required
 from ge_backend.model.config.sequence_batching import SequenceBatching
 from ge_backend.model.config.settings import (
@@ -45,6 +44,7 @@ from ge_backend.model.config.settings import (
     MAX_LENGTH,
     MAX_THREADS,
     OF_FUSED,
+    REMOVED,
     SETTINGS,
     VLLM,
     Setting,

@@ -6,7 +6,7 @@ answered with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ge_backend.model.config.engine_table import ENGINES, engine_names
@@ -25,6 +25,7 @@ __all__ = [
     "MAX_LENGTH",
     "MAX_THREADS",
     "OF_FUSED",
+    "REMOVED",
     "SETTINGS",
     "VLLM",
     "Family",
@@ -534,6 +535,18 @@ OF_FUSED = frozenset(
         "score_activation",
     }
 )
+
+# What there was once, and what became of it: a configuration that still has one is loaded, and the
+# log says this of it. docs/configuration.md lists them.
+REMOVED: Mapping[str, str] = {
+    "warmup_repeats": "each bucket is measured three times, and serving corrects what that found",
+    "warmup_budget_s": "`warmup: background` serves before buckets are measured, `warmup: off` "
+    "measures none",
+    "learn_every_s": "`learn: serve` looks at the traffic after 10 seconds, then after twice as "
+    "long each time, once a minute at least",
+    "early_reply": "requests whose part of a batch ends early are answered at once where that "
+    "gains more than a reply of its own costs",
+}
 
 
 def without_effect(keys: Iterable[str], *, text: bool) -> list[str]:
