@@ -306,6 +306,14 @@ def test_a_graph_is_the_model_of_a_folder_that_was_downloaded(tmp_path, served, 
     assert find_model_file(tmp_path, beside[0]).name == beside[0]
 
 
+def test_a_file_of_llama_cpp_is_refused_with_what_to_take(tmp_path):
+    """Its weights are those of a checkpoint, under other names and in another order."""
+    (tmp_path / "chat-Q8_0.gguf").touch()
+    taken = r"chat-Q8_0\.gguf \(GGUF is not read: take the checkpoint that it was made of\)"
+    with pytest.raises(ModelError, match=taken):
+        find_model_file(tmp_path, "")
+
+
 PICKLED = b"\x80\x02"  # as torch.save began its files before they were archives
 
 

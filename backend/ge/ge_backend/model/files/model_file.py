@@ -32,6 +32,8 @@ BESIDE = tuple(end for end in file_ends() if end not in SUFFIXES)
 NAMES = (*(f"model{end}" for end in (*SUFFIXES, ".null")), *BESIDE)
 # What torch saves as a program ends so, and by habit what it has pickled.
 PROGRAM = ".pt"
+# llama.cpp's: a checkpoint's weights under other names, mostly of fewer bits.
+GGUF = ".gguf"
 # The model of a folder that has the file's name, where weights lie beside it: onnxruntime_backend
 # r24.10 src/onnxruntime.cc, `ModelState::LoadModel`.
 IN_FOLDER = "model.onnx"
@@ -97,6 +99,8 @@ def _described(path: Path) -> str:
     """Return a file's name, with where it leads if it is a link to nothing, or why it is none."""
     if _is_pickle(path):
         return f"{path.name} (pickled by torch.save, no program)"
+    if path.suffix == GGUF:
+        return f"{path.name} (GGUF is not read: take the checkpoint that it was made of)"
     if path.is_symlink() and not path.exists():
         return f"{path.name} (a link to {path.readlink()}, which is not there)"
     return path.name
