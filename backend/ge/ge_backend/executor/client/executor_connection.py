@@ -9,13 +9,13 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from ge_backend.errors import DeviceUnavailable, GeError, ProtocolError, error_from_name
+from ge_backend.errors import DeviceUnavailable, ProtocolError, error_from_name
 from ge_backend.executor.client.watch import Watch
 from ge_backend.executor.protocol import wire
 from ge_backend.executor.protocol.descriptors import close_all
 from ge_backend.executor.protocol.messages import (
     VERSION,
-    Done,
+    DirectOutcome,
     Failed,
     Hello,
     Message,
@@ -34,23 +34,17 @@ _Answer = TypeVar("_Answer", bound=Message)
 class InlineGraph(Protocol):
     """A graph of an executor in this process, which takes arrays as they are."""
 
-    def run_here(
-        self, message: Run, inputs: Mapping[str, Array]
-    ) -> tuple[Done, dict[str, Array]] | GeError:
+    def run_here(self, message: Run, inputs: Mapping[str, Array]) -> DirectOutcome:
         """Run it in the calling thread, or wait until another one has.
 
         Args:
             message: the run, without places for tensors.
             inputs: as `Graph.run` takes them.
-
-        Returns:
-            What is said of the run, and all outputs by name, which are the caller's; or the error,
-            as `Graph.run` raises it, or that its time was over before it began.
         """
 
     def run_side_by_side(
         self, given: Sequence[tuple[Run, Mapping[str, Array]]]
-    ) -> Iterator[tuple[int, tuple[Done, dict[str, Array]] | GeError]]:
+    ) -> Iterator[tuple[int, DirectOutcome]]:
         """Have other threads run it several times at once; yield each one's place as it ends.
 
         Each is given, and ends, as with `run_here`.

@@ -457,9 +457,7 @@ class Session:
             self._connection = None
 
 
-def _result(
-    run: messages.Run, outcome: tuple[messages.Done, dict[str, Array]] | GeError
-) -> RunResult:
+def _result(run: messages.Run, outcome: messages.DirectOutcome) -> RunResult:
     if isinstance(outcome, GeError):
         return RunResult(outputs={}, error=outcome)
     done, outputs = outcome

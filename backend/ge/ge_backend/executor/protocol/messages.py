@@ -35,11 +35,13 @@ keeps their order in either direction. A client that leaves closes its connectio
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ge_backend.device.base import GraphSource
 from ge_backend.device.workspace.pool import PoolFigures
+from ge_backend.errors import GeError
 from ge_backend.model.config.sequence_batching import State
-from ge_backend.tensors import Shape, ShapePolicy, Signature
+from ge_backend.tensors import Array, Shape, ShapePolicy, Signature
 
 __all__ = [
     "NORMAL",
@@ -51,6 +53,7 @@ __all__ = [
     "Compile",
     "Detach",
     "DeviceRows",
+    "DirectOutcome",
     "Done",
     "Failed",
     "FreeTensors",
@@ -568,3 +571,7 @@ Message = (
     | Ok
     | Failed
 )
+
+# What is said of a run in the stub's own process, and all outputs by name, which are the caller's;
+# or the error, as `Graph.run` raises it, or that its time was over before it began.
+DirectOutcome: TypeAlias = tuple[Done, dict[str, Array]] | GeError

@@ -198,22 +198,21 @@ class GraphClient:
 
     def run_here(
         self, message: messages.Run, inputs: Mapping[str, Array]
-    ) -> tuple[messages.Done, dict[str, Array]] | GeError:
+    ) -> messages.DirectOutcome:
         """Run the graph on the arrays of a stub in this process; see `InlineGraph`."""
-        results: SimpleQueue[tuple[messages.Done, dict[str, Array]] | GeError] = SimpleQueue()
+        results: SimpleQueue[messages.DirectOutcome] = SimpleQueue()
         action = partial(run_graph, self._held, message, inputs, {})
         self._start(message, action, inputs.items(), results.put, here=True)
         return results.get()
 
     def run_side_by_side(
         self, given: Sequence[tuple[messages.Run, Mapping[str, Array]]]
-    ) -> Iterator[tuple[int, tuple[messages.Done, dict[str, Array]] | GeError]]:
+    ) -> Iterator[tuple[int, messages.DirectOutcome]]:
         """Run the graph several times at once, in the lanes; see `InlineGraph`.
 
         All are submitted before the first is yielded.
         """
-        results: SimpleQueue[tuple[int, tuple[messages.Done, dict[str, Array]] | GeError]]
-        results = SimpleQueue()
+        results: SimpleQueue[tuple[int, messages.DirectOutcome]] = SimpleQueue()
         jobs: list[Job] = []
         for index, (message, inputs) in enumerate(given):
             if message.graph != self.answer.graph:
