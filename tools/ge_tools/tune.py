@@ -15,9 +15,9 @@ from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import kept_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.shapes.traffic.histogram import SizeHistogram
-from ge_backend.shapes.traffic.trace_file import read_trace
 from ge_tools.model.applied import apply_settings
 from ge_tools.model.as_served import Load, check_measurable, log_normal, measured
+from ge_tools.model.trace_file import read_trace
 from ge_tools.model.ways import way_of, ways_of
 from ge_tools.report.tuning import Tuning, tuning_json, tuning_text
 from ge_tools.report.ways import Comparison, comparison_json, comparison_text

@@ -15,9 +15,9 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.model_folder import BACKEND, ModelFolder, read_document, read_folder
 from ge_backend.model.files.model_file import find_model_file
 from ge_backend.serving.connect import AUTO
-from ge_backend.serving.ensemble.hosted import check_hosted
 from ge_backend.serving.ensemble.members import read_ensemble
 from ge_text.stub.opening import check_generation
+from ge_tools.model.hosted import check_hosted
 from ge_tools.model.repository import backend_of, model_folders, refused_folders
 
 __all__ = ["Needs", "read_needs"]

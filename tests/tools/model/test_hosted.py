@@ -4,7 +4,7 @@ import pytest
 
 from builders.hosted_ensembles import RIGHT, WRONG, Y, ensemble, step, write_hosted
 from ge_backend.errors import ConfigError
-from ge_backend.serving.ensemble.hosted import check_hosted
+from ge_tools.model.hosted import check_hosted
 
 FILLED = """backend: "ge" input [ { name: "a" data_type: TYPE_FP32 dims: [ 9 ] } ]"""
 

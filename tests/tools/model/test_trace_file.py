@@ -1,7 +1,7 @@
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.shapes.traffic.trace_file import parse_trace, read_trace
+from ge_tools.model.trace_file import parse_trace, read_trace
 
 
 def points(histograms):
