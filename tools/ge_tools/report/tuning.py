@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ge_backend.serving.learning.tuning import MIN_SAVING, Option, Proposal
+from ge_backend.serving.learning.regrid import MIN_SAVING
 from ge_tools.model.applied import how_to_use
 from ge_tools.model.pbtxt import parameter_line
+from ge_tools.model.proposal import Option, Proposal
 from ge_tools.report.table import table
 
 __all__ = ["Tuning", "tuning_json", "tuning_text"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ge_backend.serving.learning.tuning import MIN_SAVING
+from ge_backend.serving.learning.regrid import MIN_SAVING
 from ge_tools.model.applied import how_to_use
 from ge_tools.model.as_served import Measured
 from ge_tools.model.pbtxt import parameter_line

@@ -21,8 +21,7 @@ from dataclasses import replace
 from ge_backend.errors import Cancelled, ConfigError, ExecutorLost, GeError, ModelError
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.fleet.fleet import Fleet
-from ge_backend.serving.learning.regrid import extended, relearned
-from ge_backend.serving.learning.tuning import at_least
+from ge_backend.serving.learning.regrid import at_least, extended, relearned
 from ge_backend.serving.warmup.measure import added_costs, cost_key, cost_model, measured_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.shapes.buckets.axis import ROWS

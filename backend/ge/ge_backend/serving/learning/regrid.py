@@ -2,6 +2,8 @@
 
 Pure. Both go by the buckets that are served with now, so a grid never comes to hold more than its
 configuration allowed: `extended` keeps to `max_elements`, `relearned` to as many as there are.
+The cost of a row is the measured cost of a run divided by its rows, at the rows and other sizes
+that traffic has on average; between measured sizes it is interpolated.
 """
 
 from __future__ import annotations
@@ -12,18 +14,29 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
 from ge_backend.errors import ConfigError
-from ge_backend.serving.learning.boundaries import best_boundaries, expect
-from ge_backend.serving.learning.tuning import MIN_SAVING, row_costs, up_to
+from ge_backend.serving.learning.boundaries import SizeCost, best_boundaries, expect
 from ge_backend.shapes.buckets.axis import ROWS
+from ge_backend.shapes.buckets.costs import DynamicCosts
 from ge_backend.shapes.buckets.grid import Bucket, covers, listed_grid
 from ge_backend.shapes.buckets.prune import prune
 from ge_backend.shapes.traffic.histogram import SizeHistogram, independent_shapes
 from ge_backend.tensors import Shape
 
-__all__ = ["MIN_ROWS", "extended", "relearned"]
+__all__ = [
+    "MIN_SAVING",
+    "at_least",
+    "extended",
+    "mean_of",
+    "relearned",
+    "row_costs",
+    "size_cost",
+    "up_to",
+]
 
 # Fewer rows than this say nothing about traffic.
 MIN_ROWS = 200
+# New boundaries are worth their preparation from this share of expected cost saved.
+MIN_SAVING = 0.05
 
 
 def extended(
@@ -102,6 +115,82 @@ def relearned(
     if len(grid.entries) > len(costs):
         grid = prune(grid, len(costs), independent_shapes([traffic[name] for name in grid.names]))
     return list(grid.entries)
+
+
+def row_costs(
+    costs: Mapping[Bucket, float],
+    traffic: Mapping[str, SizeHistogram],
+    axes: Sequence[str],
+    most_rows: int,
+) -> dict[str, SizeCost]:
+    """Return by axis what one row costs by its size there, all else as it is on average.
+
+    Args:
+        costs: of a run by bucket; at least one.
+        traffic: sizes by axis; without rows runs have as many as they may.
+        axes: the names of the ragged axes.
+        most_rows: of a run.
+    """
+    rows = min(mean_of(traffic[ROWS]), most_rows) if ROWS in traffic else most_rows
+    sizes = [mean_of(traffic[axis]) for axis in axes]
+    return {axis: size_cost(costs, place, rows, sizes) for place, axis in enumerate(axes)}
+
+
+def size_cost(
+    costs: Mapping[Bucket, float], place: int, rows: int, sizes: Sequence[int]
+) -> SizeCost:
+    """Return what one row costs by its size on one axis, from costs of whole runs.
+
+    Args:
+        costs: of a run by bucket; at least one.
+        place: which of `sizes` varies.
+        rows: how many rows a run has.
+        sizes: of all ragged axes; the one at `place` is not read.
+    """
+    model = DynamicCosts(costs, rows)
+    before, after = tuple(sizes[:place]), tuple(sizes[place + 1 :])
+
+    def measured(size: int) -> float:
+        return model.cost(rows, (*before, size, *after)) / rows
+
+    first, *more = sorted({bucket[1 + place] for bucket in costs})
+    least = measured(first)
+    slope = (measured(more[0]) - least) / (more[0] - first) if more else least / max(first, 1)
+
+    def cost(size: int) -> float:
+        # Below what was measured it falls on, but never faster than in proportion.
+        if size >= first:
+            return measured(size)
+        return max(least - slope * (first - size), least * size / first)
+
+    return cost
+
+
+def mean_of(traffic: SizeHistogram) -> int:
+    """Return the mean value, rounded, at least 1."""
+    total = sum(value * count for value, count in traffic.points())
+    return max(round(total / max(traffic.total, 1)), 1)
+
+
+def at_least(traffic: SizeHistogram, size: int) -> SizeHistogram:
+    """Return the traffic as it runs where no size is below this one."""
+    if size <= 1:
+        return traffic
+    raised = SizeHistogram()
+    for value, count in traffic.points():
+        raised.add(max(value, size), count)
+    return raised
+
+
+def up_to(traffic: SizeHistogram, limit: int | None) -> SizeHistogram:
+    """Return the traffic without sizes above a limit."""
+    if limit is None or traffic.largest <= limit:
+        return traffic
+    kept = SizeHistogram()
+    for value, count in traffic.points():
+        if value <= limit:
+            kept.add(value, count)
+    return kept
 
 
 def _columns(buckets: Collection[Bucket]) -> list[list[int]]:

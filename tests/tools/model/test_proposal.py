@@ -1,20 +1,10 @@
-import math
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
-from ge_backend.serving.learning.tuning import (
-    ORIENTATION,
-    at_least,
-    mean_of,
-    propose,
-    size_cost,
-    up_to,
-)
-from ge_backend.shapes.traffic.histogram import SizeHistogram
+from ge_tools.model.proposal import ORIENTATION, propose
 
 TRAFFIC = st.dictionaries(st.integers(1, 60), st.integers(1, 50), min_size=1, max_size=10)
 NOW = st.sets(st.integers(1, 64), min_size=1, max_size=6).map(sorted)
@@ -68,48 +58,3 @@ def test_no_graphs_is_an_error():
     """At least one size is needed to run anything."""
     with pytest.raises(ConfigError, match="0 boundaries"):
         propose("length", histogram_of({4: 1}), (9,), 0, float)
-
-
-def test_costs_of_a_row_follow_the_measured_runs():
-    """At measured sizes it is the run's cost by row; between, below and above it is estimated."""
-    costs = {
-        (rows, size): 1000.0 * rows + 10.0 * rows * size for rows in (1, 8) for size in (64, 128)
-    }
-    cost = size_cost(costs, 0, 8, [0])
-    for size in (64, 128):
-        assert math.isclose(cost(size), 1000 + 10 * size)
-    for size in (1, 16, 100, 500):
-        assert math.isclose(cost(size), 1000 + 10 * size)
-
-
-def test_below_what_was_measured_cost_falls_at_most_in_proportion():
-    """A steep start must not make small sizes free, or cost less than nothing."""
-    cost = size_cost({(1, 64): 64.0, (1, 128): 1000.0}, 0, 1, [0])
-    assert [cost(32), cost(1)] == [32.0, 1.0]
-    alone = size_cost({(1, 64): 64.0}, 0, 1, [0])
-    assert [alone(64), alone(16)] == [64.0, 16.0]
-
-
-def test_other_axes_stay_where_they_are():
-    """The cost of one axis is that at the other one's usual size."""
-    costs = {(1, q, d): float(q * d) for q in (8, 16) for d in (8, 16)}
-    assert size_cost(costs, 0, 1, [0, 16])(16) == 256
-    assert size_cost(costs, 1, 1, [8, 0])(16) == 128
-
-
-def test_means_and_limits():
-    """A mean is at least one; what a graph refuses is no traffic of it."""
-    traffic = histogram_of({1: 1, 10: 3})
-    assert mean_of(traffic) == 8
-    assert mean_of(SizeHistogram()) == 1
-    assert mean_of(histogram_of({0: 4})) == 1
-    assert up_to(traffic, None) is traffic
-    assert up_to(traffic, 10) is traffic
-    assert up_to(traffic, 9).points() == [(1, 1)]
-
-
-def test_traffic_counts_with_the_least_size_that_runs():
-    """What is shorter is padded to it, so it is no boundary."""
-    traffic = histogram_of({1: 2, 4: 1, 10: 3})
-    assert at_least(traffic, 1) is traffic
-    assert at_least(traffic, 4).points() == [(4, 3), (10, 3)]
