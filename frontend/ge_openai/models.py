@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 __all__ = [
     "DESCRIPTION",
+    "HEARTBEAT",
     "Ability",
     "Array",
     "Describer",
@@ -25,6 +26,8 @@ Array = npt.NDArray[Any]
 
 # By this input a model of this project is asked what it is, which its output of the name says.
 DESCRIPTION = "description"
+# By this one its stub shows that it lives: once a second where there is nothing else to send.
+HEARTBEAT = "heartbeat"
 # What the second text of a pair is called by this project's tokenizers, wherever it is declared.
 _SECOND = "text_pair"
 # The parameter of a model that says whether its scores are to go through a sigmoid.

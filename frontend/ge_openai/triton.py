@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +32,7 @@ from tritonclient.utils import (
 from ge_openai.api_error import ApiError, error_of_grpc
 from ge_openai.models import (
     DESCRIPTION,
+    HEARTBEAT,
     Ability,
     Array,
     Describer,
@@ -57,6 +66,11 @@ _CHANNEL = (
 )
 # Then a server stands still; one that is busy answers sooner.
 READY_TIMEOUT_S = 5.0
+# Looks for heartbeats in vain, so long apart, that a model's process is dead behind.
+LOOKS = 2
+# Of what the server answers in the stead of a process that has died. Source:
+# triton-inference-server/python_backend r24.10, `src/python_be.cc`.
+_UNHEALTHY = "is not healthy"
 # A model's name is a folder's, here or in a bucket of S3, whose names end there. The server's error
 # repeats the name that it is asked for, and gRPC takes no error of more than 16 KiB.
 MAX_NAME_BYTES = 1024
@@ -98,7 +112,7 @@ class TritonConnection:
     def __init__(self, url: str) -> None:
         self._client = aio.InferenceServerClient(url, channel_args=_CHANNEL)
         self._known: dict[str, ServedModel] = {}
-        self._heard = 0.0
+        self._heard = 0.0  # from the server
 
     async def close(self) -> None:
         """End the connection."""
@@ -201,16 +215,17 @@ class TritonConnection:
             OtherDescriptionError: the model is for something else by now, or of another backend.
         """
         known = self._known.get(model)
+        beats = known is not None and known.own
         request = {
             "model_name": model,
-            "inputs": _tensors(inputs),
+            "inputs": _tensors({**inputs, HEARTBEAT: np.array([True])} if beats else inputs),
             "outputs": [grpcclient.InferRequestedOutput(name) for name in outputs],
         }
         stream = self._client.stream_infer(_once(request), headers=_STRICT)
         try:
-            with self._watched(stream):
+            with self._watched(stream, model if beats else "") as heard:
                 async for result, error in stream:
-                    self._heard = time.monotonic()
+                    heard()
                     if error is not None:
                         failed = ApiError(str(error), status=500)
                         raise await self._explained(model, failed, known)
@@ -318,6 +333,8 @@ class TritonConnection:
             error: the failure.
             known: what the request was made for; None: not known.
         """
+        if _UNHEALTHY in str(error):
+            return _dead(name)
         if error.status not in _DOUBTFUL:
             return error
         now = await self._read(name)
@@ -352,35 +369,52 @@ class TritonConnection:
             ) from error
 
     @contextlib.contextmanager
-    def _watched(self, call: Any) -> Iterator[None]:
-        """Cancel a call in the end, and as soon as the server stands still.
+    def _watched(self, call: Any, beating: str = "") -> Iterator[Callable[[], None]]:
+        """Cancel a call in the end, and as soon as the server, or a model, stands still.
+
+        Args:
+            call: the client's.
+            beating: the model whose heartbeats come as responses; "": none do.
+
+        Yields:
+            What is called with each response.
 
         Raises:
             ApiError: it does.
         """
-        watch = asyncio.ensure_future(self._silence())
+        looks = 0  # since something came
+
+        def heard() -> None:
+            nonlocal looks
+            looks, self._heard = 0, time.monotonic()
+
+        async def silence() -> ApiError:
+            """Return when nothing comes, nor whether the server lives."""
+            nonlocal looks
+            while True:
+                await asyncio.sleep(READY_TIMEOUT_S)
+                looks += 1  # 2: nothing came between two, or this process had no time to see it
+                if beating and looks > LOOKS:
+                    return _dead(beating)
+                if time.monotonic() - self._heard < READY_TIMEOUT_S:
+                    continue
+                try:
+                    await self._client.is_server_live(client_timeout=READY_TIMEOUT_S)
+                except InferenceServerException as error:
+                    if _status(error) == _TOO_LATE:
+                        return _silent()
+                self._heard = time.monotonic()
+
+        watch = asyncio.ensure_future(silence())
         watch.add_done_callback(lambda _: call.cancel())
         try:
-            yield
+            yield heard
         except asyncio.CancelledError:
             if watch.done() and not watch.cancelled():
-                raise _silent() from None
+                raise watch.result() from None
             raise
         finally:
             watch.cancel()
-
-    async def _silence(self) -> None:
-        """Return when the server stands still: nothing comes, nor whether it lives."""
-        while True:
-            await asyncio.sleep(READY_TIMEOUT_S)
-            if time.monotonic() - self._heard < READY_TIMEOUT_S:
-                continue
-            try:
-                await self._client.is_server_live(client_timeout=READY_TIMEOUT_S)
-            except InferenceServerException as error:
-                if _status(error) == _TOO_LATE:
-                    return
-            self._heard = time.monotonic()
 
 
 def _can_be_a_name(name: str) -> bool:
@@ -407,6 +441,14 @@ def _silent() -> ApiError:
     return ApiError(
         "the server gives no answer; ask again when /health says that it is ready",
         status=HTTPStatus.SERVICE_UNAVAILABLE,
+    )
+
+
+def _dead(model: str) -> ApiError:
+    return ApiError(
+        f"the process that serves the model {model!r} has died; ask again once it is loaded anew",
+        status=HTTPStatus.SERVICE_UNAVAILABLE,
+        param="model",
     )
 
 

@@ -117,9 +117,13 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         ready: what it says of itself.
         loading: how often it is asked in vain for a model that is loaded then.
         asked: for their configurations.
+        own: they are of this project.
+        dead: the process of one of them has ended.
+        heartbeats: of the process that writes, in the stead of an answer.
     """
 
     def __init__(self):
+        self.own, self.dead, self.heartbeats = False, False, 0
         self.still = threading.Event()
         self.still.set()
         self.writing = threading.Event()
@@ -162,11 +166,17 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         answer.config.name = name
         for tensor in ("text_input", "sampling_parameters", "stream"):
             answer.config.input.add(name=tensor)
+        if self.own:
+            answer.config.input.add(name="description")
         answer.config.output.add(name="text_output")
         return answer
 
     def ModelStreamInfer(self, requests, context):  # noqa: N802
         for request in requests:
+            if "heartbeat" in {each.name for each in request.inputs}:
+                for _ in range(self.heartbeats):
+                    time.sleep(0.2)
+                    yield service_pb2.ModelStreamInferResponse()
             self.still.wait()
             self.writing.wait()
             answer = service_pb2.ModelStreamInferResponse()
@@ -182,6 +192,8 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
                 self.read_whole.append(context.is_active())
 
     def ModelInfer(self, request, context):  # noqa: N802
+        if self.dead:
+            context.abort(grpc.StatusCode.INTERNAL, "Stub process 'writer_0_0' is not healthy.")
         self.still.wait()
         self.writing.wait()
         answer = service_pb2.ModelInferResponse()
@@ -402,6 +414,44 @@ def test_a_server_that_is_busy_is_waited_for(writers, monkeypatch, work, truth):
     servicer.writing.clear()
     servicer.lives = 2
     assert asked(work) == [truth]
+
+
+async def written_by_ours(connection):
+    """Return what a model of this project writes."""
+    await connection.model("writer", Ability.TEXT)
+    return await written(connection)
+
+
+def test_a_model_whose_process_has_died_is_unavailable(writers, monkeypatch):
+    """Its streams have no end, and no heartbeat; the server lives."""
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 0.2)
+    servicer, asked = writers
+    servicer.own = True
+    servicer.writing.clear()
+    with pytest.raises(
+        ApiError, match="the process that serves the model 'writer' has died"
+    ) as told:
+        asked(lambda connection: asyncio.wait_for(written_by_ours(connection), 20))
+    assert (told.value.status, told.value.param) == (503, "model")
+
+
+def test_a_heartbeat_shows_that_a_text_is_in_the_making(writers, monkeypatch):
+    """However long it takes, and is nothing of the text."""
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 0.5)
+    servicer, asked = writers
+    servicer.own, servicer.heartbeats = True, 15
+    assert asked(written_by_ours) == [["hi"]]
+
+
+def test_the_servers_word_for_a_dead_process_is_unavailable(writers):
+    """It is no fault within the server, and passes: the model is loaded anew."""
+    servicer, asked = writers
+    servicer.dead = True
+    with pytest.raises(
+        ApiError, match="the process that serves the model 'writer' has died"
+    ) as told:
+        asked(embedded)
+    assert told.value.status == 503
 
 
 @pytest.fixture

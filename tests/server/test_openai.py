@@ -30,6 +30,7 @@ from builders.metrics import metric
 from builders.null_models import comes_true
 from builders.pages import blocks
 from builders.writer import PROMPTS, make_writer
+from ge_backend.executor.process.host_processes import stubs_of
 from ge_openai import triton
 from ge_openai.front import OpenAIFront
 from ge_openai.options import FrontOptions
@@ -1128,6 +1129,43 @@ def test_a_server_that_stands_still_is_unavailable(server, client, monkeypatch):
         for thread in threads:
             thread.join()
     assert comes_true(lambda: status_of(asks[1]) == 200, seconds=60)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_texts_of_a_process_that_dies_end(server, client, monkeypatch, stream):
+    """The host never ends them, and calls the model ready; the API says 503, or so in the stream."""
+    monkeypatch.setattr(triton, "READY_TIMEOUT_S", 1.5)
+    told = []
+
+    def ask():
+        try:
+            answer = client.completions.create(
+                prompt="a", n=100, stream=stream, **{**GREEDY, "max_tokens": 200}, **EXACT
+            )
+            for _ in answer:
+                begun.set()
+            told.append("whole")
+        except openai.APIError as error:
+            told.append(error.message)
+
+    begun, asking = threading.Event(), threading.Thread(target=ask)
+    asking.start()
+    if stream:
+        assert begun.wait(20)
+    else:
+        assert comes_true(lambda: metric(server, "ge_text_running") > 0)
+    (stub,) = [each for each in stubs_of(server.pid) if each.serves("writer", [])]
+    os.kill(stub.pid, signal.SIGKILL)
+    with grpcclient.InferenceServerClient(server.grpc) as host:
+        try:
+            asking.join(20)
+            assert [text.count("'writer' has died") for text in told] == [1]
+            assert status_of(lambda: client.completions.create(prompt="a", **GREEDY)) == 503
+        finally:
+            reload(host)
+    assert comes_true(
+        lambda: status_of(lambda: client.completions.create(prompt="a", **GREEDY)) == 200
+    )
 
 
 def test_streams_of_many_clients_at_once(front, writer):

@@ -47,11 +47,12 @@ class Sender:
         return True
 
 
-def ask(pb_utils, *, stream=True):
+def ask(pb_utils, *, stream=True, heartbeat=False):
     asked = pb_utils.InferenceRequest(
         [
             pb_utils.Tensor("text_input", np.array([b"a"], object)),
             pb_utils.Tensor("stream", np.array([stream])),
+            pb_utils.Tensor("heartbeat", np.array([heartbeat])),
         ],
         ("text_output",),
     )
@@ -59,11 +60,11 @@ def ask(pb_utils, *, stream=True):
     return asked
 
 
-def answer(pb_utils, sender, *, stream=True):
+def answer(pb_utils, sender, **given):
     from ge_text.stub.instance import _Answer
     from ge_text.stub.requests import read_text_request
 
-    return _Answer(read_text_request(ask(pb_utils, stream=stream)), sender, Recorder())
+    return _Answer(read_text_request(ask(pb_utils, **given)), sender, Recorder())
 
 
 def ends(made):
@@ -95,6 +96,27 @@ def test_a_client_is_asked_for_between_two_responses(pb_utils):
     made.add([Delta(number=1, sample=0, text="x", ids=(5,))], last=False)
     assert made.unwanted
     assert (sender.asked, sender.wrong) == (1, 0)
+
+
+def test_a_heart_beats_where_nothing_else_is_sent(pb_utils):
+    """For a client that wants that, between two looks without a response, until the answer ends."""
+    sent = []
+    sender = SimpleNamespace(
+        send=lambda response, flags=0: sent.append(len(response.output_tensors())),
+        is_cancelled=lambda: False,
+    )
+    plain, made = answer(pb_utils, sender), answer(pb_utils, sender, heartbeat=True)
+    assert not plain.unwanted
+    assert not made.unwanted
+    assert sent == [0]
+    made.add([replace(LAST, finish="")], last=False)
+    assert not made.unwanted
+    assert sent == [0, 1]
+    assert not made.unwanted
+    assert sent == [0, 1, 0]
+    made.add([LAST], last=True)
+    assert [made.unwanted for _ in range(2)] == [False, False]
+    assert sent == [0, 1, 0, 1]
 
 
 def test_nothing_is_sent_while_an_answer_ends_or_after(pb_utils):

@@ -2,7 +2,7 @@
 
 Clients of that backend work unchanged. Source of names, types and of what is sent when:
 triton-inference-server/vllm_backend@11c4e0f `src/utils/request.py`. Those that are ours
-are `input_ids` in place of `text_input`, `output_ids`, `warnings` and `description`.
+are `input_ids` in place of `text_input`, `heartbeat`, `output_ids`, `warnings` and `description`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class TextRequest:
         parameters: the response says in its parameters what became of the request.
         adapter: the name of the one that the request asks for; "": of none.
         described: the description that the prompt goes by; None: it goes by none.
+        heartbeat: a response without outputs shows now and then that this stub lives.
     """
 
     prompt: Submit
@@ -44,6 +45,7 @@ class TextRequest:
     parameters: bool = False
     adapter: str = ""
     described: str | None = None
+    heartbeat: bool = False
 
 
 def read_text_request(request: Any, *, parameters: bool = False) -> TextRequest:
@@ -85,6 +87,7 @@ def read_text_request(request: Any, *, parameters: bool = False) -> TextRequest:
         parameters=parameters,
         adapter=str((_object(prompt.parameters) or {}).get("lora_name", "")) if parameters else "",
         described=_text(tensors, "description") if "description" in tensors else None,
+        heartbeat=_switch(tensors, "heartbeat"),
     )
 
 

@@ -1,8 +1,8 @@
 """Inputs and outputs of a model that generates text: those of Triton's vLLM backend, and some more.
 
 Source: triton-inference-server/vllm_backend@00ea75b, `src/model.py`.
-`input_ids` (instead of `text_input`), `output_ids`, `warnings` and `description` are ours: a JSON
-list of what a request says and is not kept to, and what the model says of itself.
+`input_ids` (instead of `text_input`), `heartbeat`, `output_ids`, `warnings` and `description` are
+ours: a JSON list of what a request says and is not kept to, and what the model says of itself.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _INPUTS = {
     "sampling_parameters": ("TYPE_STRING", [1]),
     "exclude_input_in_output": ("TYPE_BOOL", [1]),
     "description": ("TYPE_STRING", [1]),
+    "heartbeat": ("TYPE_BOOL", [1]),
     **{switch: ("TYPE_BOOL", [1]) for switch in SWITCHES.values() if switch},
 }
 _OUTPUTS = {
