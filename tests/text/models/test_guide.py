@@ -134,6 +134,7 @@ def test_threads_may_fork_and_compile_at_once(compiled):
         ("json", '{"not": {"type": "string"}}', 'Unimplemented keys: ["not"]'),
         ("json", '{"$ref": "http://127.0.0.1:1/x"}', "does not fetch"),
         ("json", '{"enum": []}', "Unsatisfiable"),
+        ("json", '{"const": 9007199254740993}', "const has 9007199254740993"),
         ("json", '{"items":' * 200 + "{}" + "}" * 200, "recursion limit"),
         ("grammar", "start: nowhere", "nowhere"),
         ("grammar", "root ::= nowhere", "nowhere"),

@@ -88,6 +88,21 @@ def test_what_is_left_out_of_patterns_is_told():
     assert left_out(lenient(schema)) == ['Unimplemented parts of the pattern "(?=x)y"']
 
 
+def test_a_value_that_would_be_rounded_is_refused_or_left_out():
+    """Where the schema is lenient the latter, which is told; its other values stay."""
+    large = {"type": "integer", "enum": [1, 2**53 + 1]}
+    schema = {"properties": {"key": large}, "maximum": 2**53 + 1}
+    with pytest.raises(ValueError, match="enum has 9007199254740993"):
+        prepared(schema)
+    with pytest.raises(ValueError, match="enum has"):
+        with_prepared_rules(f"a: %json {json.dumps(schema)}")
+    made = prepared(lenient(schema))
+    assert made["properties"] == {"key": {"type": "integer"}}
+    assert made["maximum"] < 2**53 + 1
+    (said,) = left_out(lenient(schema))
+    assert said.startswith("enum has 9007199254740993")
+
+
 @pytest.mark.parametrize(
     ("names", "made"),
     [

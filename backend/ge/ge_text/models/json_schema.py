@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ge_text.models.json_numbers import lost_number, with_kept_bounds
+
 __all__ = ["WHITE", "left_out", "mapped", "prepared", "prepared_text", "with_prepared_rules"]
 
 OPTIONS = "x-guidance"
@@ -38,39 +40,54 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     Of a `oneOf` whose schemas overlap any may hold. Names of properties that are listed, or have a
     pattern, become those properties, which is what the compiler knows of `propertyNames`. Where the
-    schema is lenient, look-around is left out of patterns, which so allow more.
+    schema is lenient, look-around is left out of patterns, which so allow more, and so are values
+    with a number that the compiler would round.
 
     Raises:
         RecursionError: it is nested too deeply.
+        ValueError: it has such a value and is not lenient.
     """
     options = {"whitespace_pattern": WHITE, "coerce_one_of": True, **_options(schema)}
-    kept = _with_patterns if options.get("lenient") else _without_nothing
-    made = mapped(schema, lambda each: _with_names(kept(each)))
+    kept = _lenient if options.get("lenient") else _strict
+    made = mapped(schema, lambda each: _with_names(with_kept_bounds(kept(each))))
     return {**made, OPTIONS: options}
 
 
 def prepared_text(schema: str) -> str:
-    """Return a schema as `prepared` has it, both as JSON; what is none stays as it is."""
+    """Return a schema as `prepared` has it, both as JSON; what is none stays as it is.
+
+    Raises:
+        ValueError: as `prepared`.
+    """
     try:
         read = json.loads(schema)
-        return json.dumps(prepared(read)) if isinstance(read, dict) else schema
     except (ValueError, RecursionError):
+        return schema
+    try:
+        return json.dumps(prepared(read)) if isinstance(read, dict) else schema
+    except RecursionError:
         return schema
 
 
 def with_prepared_rules(grammar: str) -> str:
-    """Return a grammar whose rules `name: %json {…}`, each in a line, have prepared schemas."""
+    """Return a grammar whose rules `name: %json {…}`, each in a line, have prepared schemas.
+
+    Raises:
+        ValueError: as `prepared`.
+    """
     return _RULE.sub(lambda rule: rule[1] + prepared_text(rule[2]), grammar)
 
 
 def left_out(schema: Mapping[str, Any]) -> list[str]:
-    """Return the patterns of which a part is left out where the schema is lenient, in words."""
+    """Return the patterns and values of which a part is left out of a lenient schema, in words."""
     found: list[str] = []
 
     def look(each: dict[str, Any]) -> dict[str, Any]:
         pattern = each.get("pattern")
-        if isinstance(pattern, str) and _with_patterns(each).get("pattern") != pattern:
+        if isinstance(pattern, str) and _lenient(each).get("pattern") != pattern:
             found.append(f"Unimplemented parts of the pattern {json.dumps(pattern)}")
+        if lost := lost_number(each):
+            found.append(_rounded(*lost))
         return each
 
     if _options(schema).get("lenient"):
@@ -127,8 +144,20 @@ def _with_names(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-def _with_patterns(schema: dict[str, Any]) -> dict[str, Any]:
+def _strict(schema: dict[str, Any]) -> dict[str, Any]:
+    if lost := lost_number(schema):
+        raise ValueError(_rounded(*lost))
+    return _without_nothing(schema)
+
+
+def _rounded(keyword: str, number: int) -> str:
+    return f"{keyword} has {number}, which is no number of FP64 and would be rounded; take a text"
+
+
+def _lenient(schema: dict[str, Any]) -> dict[str, Any]:
     schema = _without_nothing(schema)
+    while lost := lost_number(schema):
+        schema = {key: value for key, value in schema.items() if key != lost[0]}
     pattern = schema.get("pattern")
     if not isinstance(pattern, str):
         return schema
