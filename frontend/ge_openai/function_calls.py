@@ -28,7 +28,10 @@ __all__ = ["FUNCTION", "TEXT_RULE", "parameter_rules", "typed_calls"]
 FUNCTION = "<function="
 _END, _VALUE_END = "</function>", "\n</parameter>\n"
 _CALL = re.compile(rf"\s*{FUNCTION}([^>\n]+)>\s*(.*?)\s*{_END}\s*", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.DOTALL)
+# A closing tag within a value is of the value: the next parameter, or nothing, follows the last.
+_PARAMETER = re.compile(
+    r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*(?=<parameter=[^>\n]+>|\Z)", re.DOTALL
+)
 _OTHER = {"$ref", "anyOf", "oneOf", "allOf"}
 TEXT_RULE = f"text[suffix={json.dumps(_VALUE_END)}]: /(?s:.*)/"
 

@@ -51,6 +51,11 @@ def read(text, size=1000):
         ({"text": "1"}, {"text": "1"}),
         ({"text": "a\n\nb </tool_call> é"}, {"text": "a\n\nb </tool_call> é"}),
         ({"text": ""}, {"text": ""}),
+        ({"text": "a </parameter> b", "count": "3"}, {"text": "a </parameter> b", "count": 3}),
+        (
+            {"text": "<parameter=count>\n3\n</parameter>", "any": "</function>"},
+            {"text": "<parameter=count>\n3\n</parameter>", "any": "</function>"},
+        ),
         ({"kind": "a", "any": "2"}, {"kind": "a", "any": "2"}),
         ({"count": "3", "maybe": "null"}, {"count": 3, "maybe": None}),
         ({"maybe": "word", "count": "three"}, {"maybe": "word", "count": "three"}),
@@ -104,6 +109,7 @@ def test_an_answer_is_held_to_the_schemas(fits):
     node = '{"x": 1}'
     assert fits(written("none"))
     assert fits(written("f", text="a\nb <x>", node=node))
+    assert fits(written("f", text="a </parameter> b", node=node))
     assert fits(written("f", text="", kind="b", any="z", count="3", maybe="null", node=node))
     assert fits(written("none") + "\n" + written("none"))
     assert not fits(written("f", text="a"))
