@@ -7,7 +7,15 @@ import contextlib
 import secrets
 import time
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any
@@ -170,7 +178,7 @@ class Endpoints:
         held = format_alone(asked.answer) if asked.answer else FREE
         sampling = _adapted({**asked.sampling, **held.sampling}, adapter)
         calls = self._calls(asked.reply, model, asked.prompts, sampling)
-        with _renamed_errors(model, held):
+        with _renamed_errors(model, held, sampling):
             return await self._written(request, asked.reply, form, calls, held)
 
     async def chat(self, request: Request) -> Response:
@@ -194,7 +202,7 @@ class Endpoints:
             del wanted["add_special_tokens"]  # it always does, see `_prompted`
         sampling = _adapted(wanted, adapter)
         calls = self._calls(asked.reply, model, (prompt,), sampling, described)
-        with _renamed_errors(model, calling.held):
+        with _renamed_errors(model, calling.held, sampling):
             return await self._written(request, asked.reply, form, calls, calling.held)
 
     async def _template(self, model: ServedModel) -> tuple[ChatTemplate, str]:
@@ -358,11 +366,17 @@ def _adapted(sampling: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any
 
 
 @contextlib.contextmanager
-def _renamed_errors(model: ServedModel, held: Held) -> Iterator[None]:
-    """Give a model's error the words of the request, such as the name of its own field."""
+def _renamed_errors(model: ServedModel, held: Held, sampling: Iterable[str]) -> Iterator[None]:
+    """Give a model's error the words of the request, such as the name of its own field.
+
+    What is said of a parameter begins with its name.
+    """
     try:
         yield
     except ApiError as error:
+        named, _, _ = str(error).partition(" ")
+        if error.param is None and named in {"prompt", *sampling}:
+            error.param = named
         raise (held.renamed if model.own else error_of_vllm)(error) from error
 
 

@@ -478,6 +478,8 @@ def test_what_is_wrong_is_said_with_the_right_status(client, given, error, messa
     with pytest.raises(error, match=re.escape(message)) as caught:
         client.completions.create(**{"prompt": "a", **GREEDY, "stream": stream, **given})
     assert caught.value.type == "invalid_request_error"
+    named = {*given, *given.get("extra_body", ())} & {message.partition(" ")[0]}
+    assert {caught.value.param or ""} >= named
     too_long = message == "lower max_tokens"
     assert (caught.value.code == "context_length_exceeded") is too_long
     assert ("maximum context length is" in str(caught.value)) is too_long
