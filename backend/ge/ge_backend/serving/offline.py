@@ -18,12 +18,7 @@ from ge_backend.model.config.model_folder import read_document, read_folder, ste
 from ge_backend.model.config.placement import Placement
 from ge_backend.serving.assumptions.completion import whole_document
 from ge_backend.serving.assumptions.engine import with_engine_verdict
-from ge_backend.serving.assumptions.precision import (
-    instead_of,
-    lower_precision,
-    with_precision_verdict,
-)
-from ge_backend.serving.assumptions.served import served
+from ge_backend.serving.assumptions.precision import in_precision
 from ge_backend.serving.connect import ARENA_BYTES, source_of
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.store import Store
@@ -79,12 +74,12 @@ def open_offline(
         document = whole_document(folder.document, given, session, store)
         config = folder.config(os.environ, document)
         config = replace(config, placement=Placement(devices=(chosen,)))
-        judged = served(config, session, store)
-        judged = with_precision_verdict(config, session, store, judged, reference)
-        lower = lower_precision(config, judged)
-        if lower is not None:
-            config = lower
-            session = held.enter_context(contextlib.closing(opened(config)))
-            judged = instead_of(judged, served(config, session, store))
+        config, session, judged = in_precision(
+            config,
+            session,
+            store,
+            reference,
+            lambda lower: held.enter_context(contextlib.closing(opened(lower))),
+        )
         judged = with_engine_verdict(config, session, store, judged, reference)
         yield ShapedModel.of(config, session, store, judged.layout, judged.verdicts)

@@ -11,18 +11,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ge_backend.executor.client.served_files import ServedFiles
+from ge_backend.executor.client.session import Session
 from ge_backend.executor.process.inline import InlineExecutors
 from ge_backend.metrics import Recorder
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.files.model_file import stamp_of
 from ge_backend.model.layout.sequence_tensors import hidden_outputs
 from ge_backend.serving.assumptions.engine import check_engine, with_engine_verdict
-from ge_backend.serving.assumptions.precision import (
-    instead_of,
-    lower_precision,
-    with_precision_verdict,
-)
-from ge_backend.serving.assumptions.served import Served, check_declared, served
+from ge_backend.serving.assumptions.precision import in_precision
+from ge_backend.serving.assumptions.served import check_declared
 from ge_backend.serving.batching.pipeline import Pipeline
 from ge_backend.serving.batching.plan import Policy
 from ge_backend.serving.connect import AUTO, kept_files, open_fleet, reference_of
@@ -80,9 +77,18 @@ def open_model(
         open_fleet, on_restart=on_restart, served_as=served_as, inline=InlineExecutors()
     )
     with contextlib.ExitStack() as opened:
-        config, fleet, judged = _in_precision(config, store, opened, connect)
+        fleet = opened.enter_context(contextlib.closing(connect(config)))
+
+        def reopened(lower: ModelConfig) -> Session:
+            nonlocal fleet
+            opened.close()
+            fleet = opened.enter_context(contextlib.closing(connect(lower)))
+            return fleet.sessions[0]
+
+        config, session, judged = in_precision(
+            config, fleet.sessions[0], store, reference_of(config), reopened
+        )
         warn_of_dynamic_quantization(config)
-        session = fleet.sessions[0]
         check_declared(config, judged)
         judged = with_engine_verdict(config, session, store, judged, reference_of(config))
         check_engine(config, session, judged)
@@ -119,29 +125,6 @@ def open_model(
         learner = Learner(model, pipeline, costs, connect_again, shapes=shapes, estimated=later)
         opened.pop_all()
     return pipeline, learner
-
-
-def _in_precision(
-    config: ModelConfig,
-    store: Store,
-    opened: contextlib.ExitStack,
-    connect: Callable[[ModelConfig], Fleet],
-) -> tuple[ModelConfig, Fleet, Served]:
-    """Load a model in the precision that it is to be served in, or in the next one that holds.
-
-    Returns:
-        The configuration with that precision, the model on its devices, which `opened` closes, and
-        what was found out about it.
-    """
-    fleet = opened.enter_context(contextlib.closing(connect(config)))
-    judged = served(config, fleet.sessions[0], store)
-    judged = with_precision_verdict(config, fleet.sessions[0], store, judged, reference_of(config))
-    lower = lower_precision(config, judged)
-    if lower is None:
-        return config, fleet, judged
-    opened.close()
-    fleet = opened.enter_context(contextlib.closing(connect(lower)))
-    return lower, fleet, instead_of(judged, served(lower, fleet.sessions[0], store))
 
 
 def _only_equal(model: ShapedModel) -> bool:

@@ -15,11 +15,8 @@ from ge_backend.serving.assumptions import precision as module
 from ge_backend.serving.assumptions.completion import whole_document
 from ge_backend.serving.assumptions.precision import (
     cosine,
-    instead_of,
-    lower_precision,
-    with_precision_verdict,
+    in_precision,
 )
-from ge_backend.serving.assumptions.served import served
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
 
@@ -62,12 +59,16 @@ def judge(tmp_path):
                 connect = functools.partial(connect_inline, "cpu", 0, 0)
                 return Session(connect, source, arena_bytes=1 << 16, on_restart=print)
 
-            before = served(config, session, kept)
-            judged = with_precision_verdict(config, session, kept, before, reference)
+            reopened = []
+
+            def next_one(lower):
+                reopened.append(lower)
+                return session
+
+            last, _, judged = in_precision(config, session, kept, reference, next_one)
             verdict = next((v for v in judged.verdicts if v.assumption == "precision"), None)
-            lower = lower_precision(config, judged)
-            kept_on = [v.assumption for v in instead_of(judged, before).verdicts]
-            assert ("precision" in kept_on) == (verdict is not None)
+            lower = next(iter(reopened), None)
+            assert last is (lower or config)
         return verdict, lower, asked
 
     return judge

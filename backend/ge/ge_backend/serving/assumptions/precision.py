@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -20,21 +20,14 @@ from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.engine import Compared, Reference, compared
 from ge_backend.serving.assumptions.kept import kept_key
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.served import Served, with_verdict
+from ge_backend.serving.assumptions.served import Served, served, with_verdict
 from ge_backend.serving.assumptions.trial import Untestable
 from ge_backend.serving.warmup.measure import release_of
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, Verdict
 from ge_backend.tensors import Array, TensorSpec, bf16_to_float32
 
-__all__ = [
-    "MIN_COSINE",
-    "NEXT",
-    "cosine",
-    "instead_of",
-    "lower_precision",
-    "with_precision_verdict",
-]
+__all__ = ["cosine", "in_precision"]
 
 # What a model is served in whose answers in a precision are too far from those of its file.
 NEXT: Mapping[str, str] = {"int8": "bf16"}
@@ -46,22 +39,39 @@ MIN_WIDTH, SCORES = 16, 0.1
 HOW = "one row and unequal rows, short and beyond 256, beside the file's own precision"
 
 
-def with_precision_verdict(
+def in_precision(
     config: ModelConfig,
     session: Session,
     store: Store,
-    judged: Served,
     reference: Reference,
-) -> Served:
-    """Return what was found out, with the verdict on a precision of eight bits.
+    reopened: Callable[[ModelConfig], Session],
+) -> tuple[ModelConfig, Session, Served]:
+    """Return a model in the precision that it is to be served in: its own, or the next that holds.
 
     Args:
         config: complete.
         session: with its graph, and nothing else in flight.
-        store: keeps the verdict.
-        judged: what was found out before.
-        reference: opens the graph in another precision; closed here.
+        store: keeps what is found.
+        reference: opens the graph in another precision to compare with; closed here.
+        reopened: opens the model in the next precision, in place of this session.
+
+    Returns:
+        The configuration with that precision, its session, and what was found out about it.
     """
+    judged = _with_verdict(config, session, store, served(config, session, store), reference)
+    if not (judged.fails("precision") and config.precision in NEXT):
+        return config, session, judged
+    former = [verdict for verdict in judged.verdicts if verdict.assumption == "precision"]
+    config = replace(config, precision=NEXT[config.precision])
+    session = reopened(config)
+    judged = served(config, session, store)
+    return config, session, replace(judged, verdicts=(*judged.verdicts, *former))
+
+
+def _with_verdict(
+    config: ModelConfig, session: Session, store: Store, judged: Served, reference: Reference
+) -> Served:
+    """Return what was found out, with the verdict on a precision of eight bits."""
     if session.precision not in NEXT or session.engine != "openvino":
         return judged
 
@@ -76,18 +86,6 @@ def with_precision_verdict(
     more = (judged.layout, judged.findings.lengths, release_of(session.engine))
     key = kept_key(config, session, "precision", *more, MIN_COSINE)
     return with_verdict(judged, "precision", config, store, key, test)
-
-
-def lower_precision(config: ModelConfig, judged: Served) -> ModelConfig | None:
-    """Return the configuration in the next precision where this one does not hold, else None."""
-    fails = judged.fails("precision") and config.precision in NEXT
-    return replace(config, precision=NEXT[config.precision]) if fails else None
-
-
-def instead_of(former: Served, judged: Served) -> Served:
-    """Return what was found out in the next precision, with the verdict on the former one."""
-    verdicts = (verdict for verdict in former.verdicts if verdict.assumption == "precision")
-    return replace(judged, verdicts=(*judged.verdicts, *verdicts))
 
 
 def cosine(expected: Array, found: Array) -> float:
