@@ -1,6 +1,6 @@
 """A small stand-in for the host's module, with the members that `ge_backend.host` uses.
 
-`tests/server/test_fakes.py` holds it against the real one.
+What it leaves out or has wrong shows in `tests/server/`, where the same code meets the real one.
 """
 
 import json

@@ -365,7 +365,7 @@ def test_server_stop_leaves_nothing(tmp_path):
 
 
 def test_json_config_has_the_keys_we_read(client):
-    """The host's field names, on which `config.py` rests."""
+    """The host's field names, on which `model/config/model.py` rests."""
     config = client.get_model_config("mean", as_json=True)["config"]
     assert json.dumps(config).count("allow_ragged_batch") == 1
     assert config["parameters"]["buckets.rows"] == {"string_value": "1,2,4,8"}

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ge_backend.device.preload import preload
-from ge_backend.errors import GeError
+from ge_backend.errors import DeviceUnavailable, GeError
 from ge_backend.executor.client.watch import still_runs
 from ge_backend.executor.process.address import ExecutorAddress
 from ge_backend.executor.process.lock import address_lock, lock_path, remove_lock
@@ -112,13 +112,9 @@ def _say(executor: Path, message: dict[str, object]) -> bool:
 
 
 def _spare_at(executor: Path) -> socket.socket | None:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        sock.connect(str(spare_path(executor)))
-    except OSError:
-        sock.close()
-        return None
-    return sock
+    with contextlib.suppress(DeviceUnavailable):
+        return reach(spare_path(executor))
+    return None
 
 
 def keep_spare(address: ExecutorAddress) -> None:

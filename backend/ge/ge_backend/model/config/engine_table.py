@@ -1,6 +1,6 @@
 """The table of engines: which runs which files on which devices, and what it takes.
 
-A new engine is one folder below `device/` and one row here: for a kind of file, or for checkpoints
+A new engine is one folder below `engines/` and one row here: for a kind of file, or for checkpoints
 that generate text. Loading, the names of model files, the parameters, `ge-backend check` and
 docs/devices.md read this table.
 What an NPU runs offline (`.om`, and `.onnx` compiled to such) is opened by the device itself, since
