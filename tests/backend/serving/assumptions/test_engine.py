@@ -17,7 +17,7 @@ from ge_backend.executor.process.inline import connect_inline
 from ge_backend.serving.assumptions.completion import whole_document
 from ge_backend.serving.assumptions.engine import Compared, check_engine, with_engine_verdict
 from ge_backend.serving.assumptions.served import served
-from ge_backend.serving.assumptions.trial import OutOfTime
+from ge_backend.serving.assumptions.trial import OutOfTime, Trial
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, NOT_TESTED, TAKEN
 
@@ -118,6 +118,17 @@ def test_a_fault_that_was_seen_before_time_ran_out_counts(judge, monkeypatch):
 
     monkeypatch.setattr(Compared, "answers", some)
     assert judge(faults.row_lengths(), mended=False, **FRAMES)[0].verdict == FAILS
+
+
+def test_values_that_are_too_many_to_be_run_are_not_made(judge, monkeypatch):
+    """By neither engine."""
+    made, values = [], Trial.values
+    monkeypatch.setattr(Trial, "values", lambda *a, **m: made.append(values(*a, **m)) or made[-1])
+    dims = ["batch", "height", "width", 64]
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = graph([node], [("x", TensorProto.FLOAT, dims)], [("y", TensorProto.FLOAT, dims)])
+    assert judge(model)[0].verdict == HOLDS
+    assert max(value["x"].nbytes for value in made) <= 16 << 20
 
 
 def test_ids_that_are_hashed_in_64_bits(judge):

@@ -462,6 +462,24 @@ def test_a_graph_that_takes_no_made_up_input_is_served_as_its_file_says(look, mo
     assert "takes no made-up input" in judged.verdicts[0].cells[1]
 
 
+def test_a_batch_that_a_file_names_and_its_graph_has_as_one(look, monkeypatch):
+    """Sizes are found with it as 1, before ids are so many that the graph takes all memory."""
+    made, values = [], Trial.values
+    monkeypatch.setattr(Trial, "values", lambda self, s, *m: made.append(s) or values(self, s, *m))
+    names = [("batch", "seq"), ("batch", "seq", WIDTH)]
+    nodes = [
+        NODE("Gather", ["table", "ids"], ["rows"]),
+        NODE("Squeeze", ["rows", "first"], ["only"]),
+        NODE("Unsqueeze", ["only", "first"], ["y"]),
+    ]
+    given, returned = [("ids", IDS, list(names[0]))], [("y", REAL, list(names[1]))]
+    alone = graph(nodes, given, returned, [("table", TABLE), ("first", np.array([0]))])
+    whole, judged = look(alone)
+    assert max(math.prod(shape) for shapes in made for shape in shapes.values()) <= 2**13
+    assert verdicts(judged) == {"axes": HOLDS, "outputs": HOLDS}
+    assert (whole["max_batch_size"], judged.layout.typical_sizes["batch"]) == (0, 1)
+
+
 @pytest.mark.parametrize("late", ["axes", "rows", "padding"])
 def test_what_there_was_no_time_to_test_is_relied_on_where_asked_for(
     look, monkeypatch, caplog, tmp_path, late

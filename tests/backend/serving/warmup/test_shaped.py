@@ -29,10 +29,10 @@ def test_runs_have_no_more_rows_than_the_file_takes(largest, rows):
     assert max(bucket[0] for bucket in model.grid.entries) == rows
 
 
-def layout_of(channels=1, **more):
+def layout_of(channels=1, dtype="FP32", **more):
     image = InputLayout(
         name="x",
-        dtype=DATA_TYPES["FP32"],
+        dtype=DATA_TYPES[dtype],
         dims=(channels, -1, -1),
         axes=(-1, 0, 1),
         names=("", "h", "w"),
@@ -82,10 +82,13 @@ def test_where_none_runs_it_is_said_once_and_nothing_is_measured(caplog):
 
 
 def test_sizes_that_would_fill_memory_are_not_tried():
-    """An image of that many channels is never so large."""
+    """An image of that many channels is never so large; of each id a graph makes much more."""
     session = Convolution(5000)
     with_equal_axis_size(session, layout_of(channels=64), (1,))
     assert session.sizes == [(16, 16), (64, 64), (256, 256)]
+    ids = Convolution(5000)
+    with_equal_axis_size(ids, layout_of(dtype="INT64"), (1,))
+    assert ids.sizes == [(16, 16), (64, 64)]
 
 
 def test_nothing_is_tried_where_the_sizes_are_known():

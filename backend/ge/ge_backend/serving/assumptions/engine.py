@@ -227,10 +227,14 @@ class Compared:
         be positions. A table of fewer rows refuses them.
         """
         far = replace(self.lengths, scale=max(self.lengths.scale, FAR))
-        yield self._values(self.lengths, 1, 0)
-        yield self._values(self.lengths, 3, 1)
-        yield self._values(far, 1, 1)
-        yield self._values(far, 2, 1)
+        for known, rows, first in (
+            (self.lengths, 1, 0),
+            (self.lengths, 3, 1),
+            (far, 1, 1),
+            (far, 2, 1),
+        ):
+            if self.trial.fits(known.shapes(known.sizes(rows, first))):
+                yield self._values(known, rows, first)
         bounds = self.trial.bounds
         for name in bounds:
             self.trial.bounds = {**bounds, name: LARGE}

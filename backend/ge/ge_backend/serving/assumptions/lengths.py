@@ -44,7 +44,7 @@ class Lengths:
         sums: by the name of an axis that is a sum, the names of its parts.
         scale: which of `SCALES` sizes are from.
         limits, least: bounds of axes, by name.
-        fixed: the only sizes of axes that config.pbtxt fixes, by name.
+        fixed: the only sizes of axes that config.pbtxt, or the graph, fixes, by name.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -152,14 +152,20 @@ def found_lengths(
     begin = bool(first) and all(
         spec.dims[first[spec.name]] < 0 for spec in inputs if spec.name in first
     )
-    for rows in (True, False) if batched is None and begin else (bool(batched) and begin,):
-        guess = Lengths(
+    guesses = [
+        Lengths(
             inputs=_with_batch(inputs, first) if rows else inputs,
             batch=_batch_name(inputs, first) if rows else "",
             limits=signature.axis_limits,
             least=signature.axis_least,
             fixed=fixed,
         )
+        for rows in ((True, False) if batched is None and begin else (bool(batched) and begin,))
+    ]
+    if begin and not guesses[-1].batch:  # an exporter names an axis that the graph has as 1
+        ones = {spec.axes[first[spec.name]]: 1 for spec in inputs if spec.name in first}
+        guesses.append(replace(guesses[-1], fixed={**fixed, **ones}))
+    for guess in guesses:
         for scale in range(len(SCALES)):
             for other in _guesses(replace(guess, scale=scale)):
                 if other.runs(trial):

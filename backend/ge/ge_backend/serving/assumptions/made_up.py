@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,11 +31,6 @@ class Blank:
     shape: Shape
     kind: str = ""
     fill: float = 0.0
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of its values."""
-        return math.prod(self.shape) * self.dtype.numpy.itemsize
 
     @property
     def whole(self) -> bool:

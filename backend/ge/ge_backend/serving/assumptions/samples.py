@@ -19,7 +19,8 @@ import numpy as np
 from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.config.warmup_samples import WarmupSample
 from ge_backend.serving.assumptions.lengths import Lengths
-from ge_backend.serving.assumptions.trial import MAX_BYTES, Trial
+from ge_backend.serving.assumptions.trial import Trial
+from ge_backend.serving.warmup.shaped import MAX_BYTES
 from ge_backend.tensors import Array, TensorSpec, agree
 
 __all__ = ["Sample", "joined", "rows_of", "sample_files", "samples_of"]

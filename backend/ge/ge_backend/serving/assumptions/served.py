@@ -203,9 +203,10 @@ def _layout(
         unpadded=unpadded,
         proven=known.lengths is not None,
     )
-    if known.lengths is None or not (known.lengths.sums or known.lengths.scale):
+    lengths = known.lengths
+    if lengths is None or not (lengths.sums or lengths.scale or lengths.fixed):
         return layout
-    sizes = known.lengths.sizes(1)
+    sizes = lengths.sizes(1)
     return replace(
         layout, typical_sizes={name: sizes[name] for name in layout.equal_axes if name in sizes}
     )

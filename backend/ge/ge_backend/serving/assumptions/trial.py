@@ -10,15 +10,14 @@ from ge_backend.executor.client.session import Session
 from ge_backend.model.layout.validate import WELL_KNOWN
 from ge_backend.serving.assumptions.comparison import run_once
 from ge_backend.serving.assumptions.made_up import MIN_BOUND, Blank, filled_in
+from ge_backend.serving.warmup.shaped import MAX_BYTES, small
 from ge_backend.tensors import Array, Shape, TensorSpec
 
-__all__ = ["MAX_BYTES", "OutOfTime", "Trial", "Untestable"]
+__all__ = ["OutOfTime", "Trial", "Untestable"]
 
 # A graph of images that takes a third of a second for each is tested in 8 s; one that takes longer
 # gains little from rows side by side.
 BUDGET_S = 10.0
-# A made-up batch is not larger, so that no graph takes all memory for it.
-MAX_BYTES = 16 << 20
 # What ids are below, once the graph is known to run: as many rows as any table of use has.
 BOUND = 64
 
@@ -107,16 +106,20 @@ class Trial:
     def run(self, shapes: Mapping[str, Shape]) -> dict[str, Array] | None:
         """Return the outputs for made-up values of these shapes.
 
-        None where the graph refuses them, or they are more than `MAX_BYTES`: those are not made.
+        None where the graph refuses them, or they do not fit: those are not made.
 
         Raises:
             Untestable: its time is used up, or the executor is.
         """
         key = (*sorted(shapes.items()), *sorted(self.bounds.items()))
         if key not in self._known:
-            small = sum(blank.nbytes for blank in self._blanks(shapes)) <= MAX_BYTES
-            self._known[key] = self.run_on(self.values(shapes)) if small else None
+            fits = self.fits(shapes)
+            self._known[key] = self.run_on(self.values(shapes)) if fits else None
         return self._known[key]
+
+    def fits(self, shapes: Mapping[str, Shape]) -> bool:
+        """Whether values of these shapes may be made."""
+        return small((blank.dtype, blank.shape) for blank in self._blanks(shapes))
 
     def run_on(self, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
         """As `run`, on values of the caller's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ge_backend.errors import ConfigError, GraphFailed
@@ -17,14 +17,17 @@ from ge_backend.serving.warmup.warmup import bucket_inputs, run_bucket
 from ge_backend.shapes.buckets.build import build_grid
 from ge_backend.shapes.buckets.grid import Bucket, BucketGrid
 from ge_backend.shapes.traffic.histogram import SizeHistogram
-from ge_backend.tensors import DATA_TYPES
+from ge_backend.tensors import DATA_TYPES, DataType, Shape
 
-__all__ = ["ShapedModel", "recorded_traffic", "with_equal_axis_size"]
+__all__ = ["MAX_BYTES", "ShapedModel", "recorded_traffic", "small", "with_equal_axis_size"]
 
 log = logging.getLogger(__name__)
 # A second of sound has as many samples as the last; images that large are not tried.
 SIZES = (EQUAL_AXIS_SIZE, 64, 256, 1024, 4096, 16384)
+# What is made up has no more bytes, so that no graph takes all memory for it.
 MAX_BYTES = 16 << 20
+# Nor has it more ids in one input: a graph makes hundreds of numbers of each, and of each pair.
+MAX_IDS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,17 @@ def recorded_traffic(config: ModelConfig, store: Store) -> dict[str, SizeHistogr
         return {}
 
 
+def small(tensors: Iterable[tuple[DataType, Shape]]) -> bool:
+    """Whether inputs of these types and shapes may be made up: by their bytes, and their ids."""
+    nbytes = 0
+    for dtype, shape in tensors:
+        count = math.prod(shape)
+        nbytes += count * dtype.numpy.itemsize
+        if dtype.name in ("INT32", "INT64") and count > MAX_IDS:
+            return False
+    return nbytes <= MAX_BYTES
+
+
 def with_equal_axis_size(session: Session, layout: Layout, bucket: Bucket) -> Layout:
     """Return the layout with the smallest of some sizes at which this bucket of it runs.
 
@@ -119,8 +133,7 @@ def with_equal_axis_size(session: Session, layout: Layout, bucket: Bucket) -> La
     for size in SIZES:
         tried = replace(layout, equal_axis_size=size)
         inputs = bucket_inputs(bucket, tried)
-        nbytes = [math.prod(i.shape) * DATA_TYPES[i.dtype].numpy.itemsize for i in inputs]
-        if size > EQUAL_AXIS_SIZE and sum(nbytes) > MAX_BYTES:
+        if size > EQUAL_AXIS_SIZE and not small((DATA_TYPES[i.dtype], i.shape) for i in inputs):
             break
         try:
             run_bucket(session, tried, bucket, 1, alone=False)
