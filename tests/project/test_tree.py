@@ -32,7 +32,6 @@ ELSEWHERE = {
     "ge_text/engine/speculation/base.py": "tests/text/engine/speculation/test_speculation.py",
     "ge_text/engine/update.py": "tests/text/engine/test_engine.py",
     "host/entry.py": "tests/server/test_generation.py",
-    "serving/offline.py": "tests/tools/model/test_offline.py",
     "model/config/settings.py": "tests/backend/model/config/test_model.py",
 }
 

@@ -189,8 +189,8 @@ def test_costs_are_kept_from_what_was_measured(model, ge_backend):
 
 def test_the_command_finds_what_warm_up_measured(model, ge_backend):
     """A served model's costs are kept under the same key."""
-    from ge_backend.serving.offline import open_offline
     from ge_backend.serving.warmup.measure import measured_costs
+    from ge_tools.model.offline import open_offline
 
     folder = model(cost_ms={"*": 1.0})
     with open_offline(folder) as opened:

@@ -16,8 +16,8 @@ from builders.cann import fake_cann, runs_of_atc
 from builders.graphs import masked_mean, parameters, plus_one, token_rows, write_model
 from builders.simulated_onnx import onnx_of
 from ge_backend.model.files.om_files import read_axes
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import measured_anew
+from ge_tools.model.offline import open_offline
 
 CONFIG = "max_batch_size: 4\n" + parameters(buckets__rows="1,4", buckets__sequence="8,16")
 

@@ -4,9 +4,9 @@ import pytest
 
 from builders.graphs import masked_mean
 from builders.histograms import histogram_of
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import cost_key
 from ge_backend.serving.warmup.store import Store
+from ge_tools.model.offline import open_offline
 
 TWO_AXES = """\
 backend: "ge"

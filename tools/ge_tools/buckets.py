@@ -12,12 +12,12 @@ from pathlib import Path
 
 from ge_backend.errors import ConfigError, GeError
 from ge_backend.model.layout.layout import Layout
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import kept_costs, measured_anew
 from ge_backend.shapes.buckets.bucket_file import read_buckets
 from ge_backend.shapes.buckets.grid import Bucket, BucketGrid
 from ge_backend.shapes.buckets.recipes import RULES, Recipe, make_recipe, rule_named
 from ge_tools.model.demand import tensor_bytes
+from ge_tools.model.offline import open_offline
 from ge_tools.report.table import table
 
 __all__ = ["register", "run"]

@@ -11,12 +11,12 @@ from pathlib import Path
 from ge_backend.errors import ConfigError
 from ge_backend.serving.learning.boundaries import SizeCost
 from ge_backend.serving.learning.regrid import row_costs, up_to
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import kept_costs
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 from ge_tools.model.applied import apply_settings
 from ge_tools.model.as_served import Load, check_measurable, log_normal, measured
+from ge_tools.model.offline import open_offline
 from ge_tools.model.proposal import Proposal, propose
 from ge_tools.model.trace_file import read_trace
 from ge_tools.model.ways import way_of, ways_of

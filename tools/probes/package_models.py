@@ -28,8 +28,8 @@ from ge_backend.errors import GeError
 from ge_backend.serving.assumptions.comparison import apart
 from ge_backend.serving.assumptions.findings import found
 from ge_backend.serving.assumptions.made_up import Blank, filled_in
-from ge_backend.serving.offline import open_offline
 from ge_backend.tensors import Array, TensorSpec
+from ge_tools.model.offline import open_offline
 from ge_tools.report.table import table
 from ge_tools.tritonserver import ServerOptions, TritonServer, find_server
 

@@ -13,7 +13,6 @@ from builders.graphs import masked_mean
 from builders.histograms import histogram_of
 from ge_backend.errors import ConfigError
 from ge_backend.model.layout.layout import Layout
-from ge_backend.serving.offline import open_offline
 from ge_backend.tensors import DATA_TYPES
 from ge_tools.model.as_served import (
     Load,
@@ -23,6 +22,7 @@ from ge_tools.model.as_served import (
     log_normal,
     measured,
 )
+from ge_tools.model.offline import open_offline
 from ge_tools.model.ways import Way
 
 HERE = Way(engine="", precision="origin")

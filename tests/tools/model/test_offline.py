@@ -4,11 +4,11 @@ import pytest
 
 from ge_backend.errors import ConfigError, ModelError
 from ge_backend.metrics import Recorder
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.opening import open_model
 from ge_backend.serving.warmup.measure import kept_costs, measured_anew
 from ge_backend.serving.warmup.store import Store
 from ge_backend.shapes.traffic.histogram import SizeHistogram
+from ge_tools.model.offline import open_offline
 
 
 def test_a_model_is_as_an_instance_would_see_it(model, cache):

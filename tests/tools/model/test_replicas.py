@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ge_backend.errors import ConfigError
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import cost_key
 from ge_backend.serving.warmup.store import Store
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 from ge_backend.shapes.traffic.traffic import Traffic
+from ge_tools.model.offline import open_offline
 from ge_tools.model.queueing import fewest_replicas, waiting
 from ge_tools.model.replicas import LoadPlan, load_text, plan_load
 

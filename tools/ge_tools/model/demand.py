@@ -19,7 +19,6 @@ from ge_backend.model.config.settings import VLLM
 from ge_backend.model.files.checkpoint import read_checkpoint
 from ge_backend.model.files.model_file import model_bytes
 from ge_backend.model.layout.layout import Layout, TensorLayout
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.verdict import Verdict
 from ge_backend.serving.warmup.warmup import bucket_shapes, guessed_sizes, prepare_bucket
@@ -29,6 +28,7 @@ from ge_text.engine.settings import read_settings
 from ge_text.models.adapter_folder import has_adapters
 from ge_text.models.open import cached_as, held_as, memory_for_cache
 from ge_text.stub.opening import check_generation, draft_checkpoint, generation_settings
+from ge_tools.model.offline import open_offline
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
 

@@ -12,7 +12,6 @@ import numpy as np
 from ge_backend.errors import ConfigError
 from ge_backend.serving.batching.plan import Policy, plan
 from ge_backend.serving.batching.request import Request
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.measure import cost_model, known_costs, measured_anew
 from ge_backend.serving.warmup.shaped import ShapedModel
 from ge_backend.serving.warmup.warmup import guessed_sizes
@@ -20,6 +19,7 @@ from ge_backend.shapes.buckets.costs import CostModel
 from ge_backend.shapes.traffic.histogram import SizeHistogram
 from ge_backend.shapes.traffic.traffic import REQUEST_ROWS
 from ge_backend.tensors import Array
+from ge_tools.model.offline import open_offline
 from ge_tools.model.queueing import Forecast, fewest_replicas, waiting
 
 __all__ = ["LoadPlan", "load_text", "plan_load"]

@@ -9,8 +9,8 @@ from pathlib import Path
 from ge_backend.errors import GeError
 from ge_backend.kinds import FUSED, TEXT, kind_of
 from ge_backend.model.config.model_folder import read_folder
-from ge_backend.serving.offline import open_offline
 from ge_backend.serving.warmup.verdict import COLUMNS, Verdict
+from ge_tools.model.offline import open_offline
 from ge_tools.model.repository import is_ours, model_folders
 from ge_tools.report.table import table
 

@@ -23,7 +23,6 @@ from ge_backend.device.base import GraphSource, open_device  # noqa: E402
 from ge_backend.engines.ov.arithmetic import has_int8  # noqa: E402
 from ge_backend.errors import Unsupported  # noqa: E402
 from ge_backend.serving.assumptions.precision import cosine  # noqa: E402
-from ge_backend.serving.offline import open_offline  # noqa: E402
 
 pytestmark = [
     pytest.mark.skipif(not has_int8(), reason="nothing is computed in eight bits here"),
@@ -131,6 +130,7 @@ def test_a_mask_that_is_quantised_is_refused_for_openvino(files, tmp_path):
 
     Without `precision` ONNX Runtime computes the file.
     """
+    open_offline = pytest.importorskip("ge_tools.model.offline").open_offline
     held = onnx.load(files / "whole.onnx").graph.initializer
     assert any(
         np.max(onnx.numpy_helper.to_array(each)) > 1e36 for each in held if each.data_type == 1
