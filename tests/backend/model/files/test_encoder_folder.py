@@ -212,10 +212,14 @@ def test_a_ranker_is_read_as_it_is_saved(tmp_path, monkeypatch):
     """By the release of sentence-transformers that is installed."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     theirs = pytest.importorskip("sentence_transformers", minversion="5.4")
-    model = theirs.CrossEncoder(str(write_checkpoint(tmp_path, classifier=True)), device="cpu")
-    model.save_pretrained(str(tmp_path / "saved"))
-    found = read_encoder_folder(tmp_path / "saved")
-    assert (found.output, found.labels) == ("scores", LABELS)
+    torch = pytest.importorskip("torch")
+    whole = str(write_checkpoint(tmp_path, classifier=True))
+    for activation in (torch.nn.Sigmoid(), torch.nn.Identity()):
+        model = theirs.CrossEncoder(whole, device="cpu", activation_fn=activation)
+        model.save_pretrained(str(tmp_path / "saved"))
+        found = read_encoder_folder(tmp_path / "saved")
+        assert (found.output, found.labels) == ("scores", LABELS)
+        assert found.logits is isinstance(activation, torch.nn.Sigmoid)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +235,18 @@ def test_a_ranker_is_read_as_it_is_saved(tmp_path, monkeypatch):
 def test_a_rankers_scores_go_through_a_sigmoid_unless_its_folder_names_another(
     folder, said, logits
 ):
-    """By both names that sentence-transformers has had for it."""
+    """By both names that sentence-transformers has had for it in config.json."""
     there = folder(architectures=["BertForSequenceClassification"], **said)
+    assert read_encoder_folder(there).logits is logits
+
+
+@pytest.mark.parametrize(("named", "logits"), [("Sigmoid", True), ("Identity", False)])
+def test_what_a_rankers_scores_go_through_is_in_a_file_of_its_own(folder, named, logits):
+    """That file goes before config.json, as in sentence-transformers."""
+    older = {"activation_fn": f"torch.nn.{'Identity' if logits else 'Sigmoid'}"}
+    there = folder(architectures=["BertForSequenceClassification"], sentence_transformers=older)
+    said = {"activation_fn": f"torch.nn.modules.activation.{named}"}
+    (there / "config_sentence_transformers.json").write_text(json.dumps(said))
     assert read_encoder_folder(there).logits is logits
 
 

@@ -139,7 +139,7 @@ def read_encoder_folder(folder: Path) -> EncoderFolder:
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
         max_length=_max_length(folder, config),
         lower_case=bool(modules and _sentence_config(folder).get("do_lower_case")),
-        logits=not _activation(config).endswith(".Identity"),
+        logits=not _activation(folder, config).endswith(".Identity"),
     )
 
 
@@ -156,14 +156,19 @@ def default_prompt(folder: Path) -> str:
     return str(prompts.get(str(given.get("default_prompt_name"))) or "")
 
 
-def _activation(config: Any) -> str:
+def _activation(folder: Path, config: Any) -> str:
     """Return what scores go through, a module of torch; "" where nothing is said.
 
-    Source: sentence-transformers 6.2, cross_encoder/model.py; the second name is of 4.0 and older.
+    Source: sentence-transformers 6.2, cross_encoder/model.py: it saves to a file of its own, which
+    goes before what older releases put into `config.json`, by two names.
     """
     own = config.get("sentence_transformers")
-    named = own.get("activation_fn") if isinstance(own, dict) else None
-    return str(named or config.get("sbert_ce_default_activation_function") or "")
+    said = (
+        _read_if_there(folder / PROMPTS).get("activation_fn"),
+        own.get("activation_fn") if isinstance(own, dict) else None,
+        config.get("sbert_ce_default_activation_function"),
+    )
+    return str(next(filter(None, said), ""))
 
 
 def _architectures(config: Any) -> tuple[str, ...]:
