@@ -14,7 +14,6 @@ ELSEWHERE = {
     "serving/assumptions/findings.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/lengths.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/made_up.py": "tests/backend/serving/assumptions/test_comparison.py",
-    "serving/assumptions/output_sizes.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/padding.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/rows.py": "tests/backend/serving/assumptions/test_served.py",
     "serving/assumptions/trial.py": "tests/backend/serving/assumptions/test_served.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ge_backend.executor.client.session import Session
@@ -13,12 +13,17 @@ from ge_backend.model.config.model import ModelConfig
 from ge_backend.model.layout.sequence_tensors import placed_states
 from ge_backend.model.layout.validate import with_axes
 from ge_backend.serving.assumptions.kept import keep, kept_key, remembered
-from ge_backend.serving.assumptions.lengths import SCALES, Lengths, fixed_sizes, found_lengths
-from ge_backend.serving.assumptions.output_sizes import ObservedRun, fitted
+from ge_backend.serving.assumptions.lengths import (
+    SCALES,
+    Lengths,
+    fixed_sizes,
+    found_lengths,
+    named,
+)
 from ge_backend.serving.assumptions.trial import OutOfTime, Trial, Untestable
 from ge_backend.serving.warmup.store import Store
 from ge_backend.serving.warmup.verdict import FAILS, HOLDS, LATE, NOT_TESTED, TAKEN, Verdict
-from ge_backend.tensors import Signature, TensorSpec
+from ge_backend.tensors import Shape, Signature, TensorSpec
 
 __all__ = ["Findings", "found", "trial_of"]
 
@@ -54,6 +59,14 @@ class Findings:
 
 
 FINDINGS = Codec((Findings,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ObservedRun:
+    """One run: the sizes of its axes, by name, and the shapes of its outputs."""
+
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, Shape]
 
 
 def found(config: ModelConfig, session: Session, store: Store, *, batched: bool | None) -> Findings:
@@ -151,7 +164,7 @@ def _found(
         end = LATE if isinstance(error, OutOfTime) else NOT_TESTED
         verdicts = [_verdict(name, end, tested=str(error)) for name in ("axes", "outputs")]
         return Findings(signature=signature, verdicts=tuple(verdicts))
-    known = fitted(signature, lengths, seen, config.axes.keys())
+    known = _fitted(signature, lengths, seen, config.axes.keys())
     verdicts = [
         _compared("axes", signature.inputs, known.inputs),
         _compared("outputs", signature.outputs, known.outputs),
@@ -159,13 +172,13 @@ def _found(
     return Findings(signature=known, lengths=lengths, bounds=trial.bounds, verdicts=tuple(verdicts))
 
 
-def _seen(trial: Trial, lengths: Lengths) -> list[ObservedRun]:
+def _seen(trial: Trial, lengths: Lengths) -> list[_ObservedRun]:
     """Return runs at some sizes of every axis, the last ones larger; of those that the graph takes.
 
     What is divided by a stride is one and the same for small sizes.
     """
     larger = replace(lengths, scale=min(lengths.scale + LARGER, len(SCALES) - 1))
-    seen: list[ObservedRun] = []
+    seen: list[_ObservedRun] = []
     for known, rows, first in ((lengths, 2, 0), (lengths, 3, 1), (larger, 1, 0)):
         sizes = known.sizes(rows, first)
         try:
@@ -176,7 +189,7 @@ def _seen(trial: Trial, lengths: Lengths) -> list[ObservedRun]:
             break
         if outputs is not None:
             shapes = {name: array.shape for name, array in outputs.items()}
-            seen.append(ObservedRun(sizes=sizes, shapes=shapes))
+            seen.append(_ObservedRun(sizes=sizes, shapes=shapes))
     return seen
 
 
@@ -205,3 +218,68 @@ def _verdict(name: str, verdict: str, *, tested: str = HOW, consequence: str = "
     return Verdict(
         assumption=name, tested=tested, figure="", verdict=verdict, consequence=consequence
     )
+
+
+def _fitted(
+    signature: Signature, lengths: Lengths, seen: Sequence[_ObservedRun], given: Collection[str]
+) -> Signature:
+    """Return the signature with inputs and outputs as they were seen.
+
+    A file may declare sizes of outputs otherwise: engines only warn of it.
+
+    An output's dimension has the name of an axis that it followed in all runs, is fixed where it
+    never changed and the file does not leave it free, and has a name of its own else.
+
+    Args:
+        signature: as the file, or the configuration, has it.
+        lengths: the inputs' axes, as found.
+        seen: runs of different sizes.
+        given: outputs whose names the configuration gives: those are not doubted.
+    """
+    kept = {*given, *(s.name for s in signature.outputs if {*s.axes} & signature.lengths.keys())}
+    outputs = tuple(
+        spec if spec.name in kept else _fitted_output(spec, lengths, seen)
+        for spec in signature.outputs
+    )
+    limits, least = dict(signature.axis_limits), dict(signature.axis_least)
+    for old, new in zip(signature.inputs, lengths.inputs, strict=True):
+        for before, after in zip(old.axes, new.axes, strict=True):
+            if before in signature.axis_limits and after != before:
+                limits[after] = min(limits.get(after, limits[before]), limits[before])
+            if before in signature.axis_least and after != before:
+                least[after] = max(least.get(after, 1), least[before])
+    return replace(
+        signature, inputs=lengths.inputs, outputs=outputs, axis_limits=limits, axis_least=least
+    )
+
+
+def _fitted_output(spec: TensorSpec, lengths: Lengths, seen: Sequence[_ObservedRun]) -> TensorSpec:
+    shapes = [run.shapes[spec.name] for run in seen if spec.name in run.shapes]
+    ranks = {len(shape) for shape in shapes}
+    if len(ranks) != 1:
+        return spec
+    rank = ranks.pop()
+    columns = [[shape[at] for shape in shapes] for at in range(rank)]
+    if rank != len(spec.dims):  # what never changed is fixed then, which takes two runs to see
+        fixed = [sizes[0] if len(sizes) > 1 and len({*sizes}) == 1 else -1 for sizes in columns]
+        spec = replace(spec, dims=tuple(fixed), axes=("",) * rank)
+    dims, axes = list(spec.dims), list(spec.axes)
+    for at, sizes in enumerate(columns):
+        if dims[at] < 0 or {*sizes} != {dims[at]}:
+            dims[at], axes[at] = -1, _followed(sizes, seen, first=lengths.batch, said=axes[at])
+    return named(replace(spec, dims=tuple(dims), axes=tuple(axes)))
+
+
+def _followed(sizes: Sequence[int], seen: Sequence[_ObservedRun], *, first: str, said: str) -> str:
+    """Return the axis that had these sizes, the one that the file names before others; else "".
+
+    Where none had, a name that no input has is kept.
+    """
+    known = [
+        name
+        for name in seen[0].sizes
+        if all(run.sizes[name] == size for run, size in zip(seen, sizes, strict=True))
+    ]
+    if known:
+        return next((name for name in (said, first) if name in known), known[0])
+    return "" if said in seen[0].sizes else said
