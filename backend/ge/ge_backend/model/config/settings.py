@@ -51,7 +51,11 @@ MAX_LENGTH = 2**31 - 1
 class Setting:
     """One key: its default, the values it takes (empty: any), and what it does.
 
-    `variable` names the environment variable that sets it machine-wide, "" where none does.
+    Attributes:
+        variable: the environment variable that sets it machine-wide, "" where none does.
+        text: models that generate text have a use for it, too: they are not planned batch by batch,
+            and their queue is `max_waiting_requests` long.
+        fused: it counts for a model that runs an ensemble; the others are said of its steps.
     """
 
     key: str
@@ -59,6 +63,8 @@ class Setting:
     default: str = ""
     choices: tuple[str, ...] = ()
     variable: str = ""
+    text: bool = True
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +99,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="executor",
+        fused=True,
         default="auto",
         choices=("auto", "process", "inline"),
         variable="GE_EXECUTOR",
@@ -104,6 +111,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="fuse",
+        fused=True,
         help="The name of an ensemble in the same model repository: its steps run inside this "
         "model (docs/ensembles.md).",
     ),
@@ -138,6 +146,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="overflow",
+        text=False,
         default="unpadded",
         choices=("unpadded", "error", "extend"),
         help="A request longer than the largest bucket is run at its own shape where the engine "
@@ -151,6 +160,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="max_elements",
+        text=False,
         default="0",
         help="The most elements (rows times sizes) of one bucket, and of a run of several rows: "
         "bounds scratch memory, and what a short request waits for a long run. 0: no limit.",
@@ -163,6 +173,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="ragged",
+        text=False,
         default="auto",
         choices=("auto", "pad", "concatenate"),
         help="Inputs marked `allow_ragged_batch` are padded to a common length, or concatenated "
@@ -171,6 +182,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="max_length",
+        text=False,
         default="512",
         help="The largest bucket of a ragged axis for which neither `buckets.<axis>` nor the model "
         "file names a limit.",
@@ -185,6 +197,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="learn",
+        text=False,
         default="record",
         choices=("off", "record", "serve"),
         help="Whether real sizes are counted (`record`, for `ge-backend tune`), and whether new "
@@ -192,6 +205,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="response_parameters",
+        fused=True,
         default="off",
         choices=("on", "off"),
         help="Whether responses say in their parameters how they came about: `bucket`, `rows` and "
@@ -200,6 +214,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="score_activation",
+        fused=True,
         default="sigmoid",
         choices=("sigmoid", "identity"),
         help="Of a model that ranks pairs of texts: what OpenAI's API makes scores of its "
@@ -214,6 +229,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="max_queue_size",
+        text=False,
+        fused=True,
         default="0",
         help="The most requests that may wait for an instance while it serves a batch; further "
         "ones are refused (UNAVAILABLE). 0: no limit. Have two instances then, and clients with "
@@ -221,6 +238,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         key="default_timeout_microseconds",
+        text=False,
+        fused=True,
         default="0",
         help="How long a request may wait before it begins to run, if its client sets no shorter "
         "`timeout`; then it is refused (UNAVAILABLE). 0: no limit.",
@@ -510,31 +529,8 @@ MACHINE_SETTINGS: tuple[Setting, ...] = (
 HOST_KEYS = ("EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS", "TRITON_BATCH_STRATEGY_PATH")
 HOST_PREFIXES = ("TRITON_", "MAX_BATCH_")
 
-# What a model that generates text has no use for: it is not planned batch by batch, and its queue
-# is `max_waiting_requests` long.
-OF_GRAPHS = frozenset(
-    {
-        "overflow",
-        "max_elements",
-        "ragged",
-        "max_length",
-        "learn",
-        "max_queue_size",
-        "default_timeout_microseconds",
-    }
-)
-
-# What counts for a model that runs an ensemble; the rest is said of its steps.
-OF_FUSED = frozenset(
-    {
-        "fuse",
-        "executor",
-        "response_parameters",
-        "max_queue_size",
-        "default_timeout_microseconds",
-        "score_activation",
-    }
-)
+OF_GRAPHS = frozenset(setting.key for setting in SETTINGS if not setting.text)
+OF_FUSED = frozenset(setting.key for setting in SETTINGS if setting.fused)
 
 # What there was once, and what became of it: a configuration that still has one is loaded, and the
 # log says this of it. docs/configuration.md lists them.
