@@ -46,6 +46,8 @@ CONFIG = "tokenizer_config.json"
 TEMPLATE = "chat_template.jinja"
 OTHERS = "additional_chat_templates"
 SPECIAL = "special_tokens_map.json"
+DECODER = "added_tokens_decoder"
+OWN_NAMES = ("extra_special_tokens", "model_specific_special_tokens")
 DEVELOPER = "developer"  # OpenAI's later name of the role `system`
 ASSISTANT = "assistant"  # templates leave out what it thought
 PLAIN = Rendering()
@@ -95,7 +97,7 @@ class ChatTemplate:
             environment = _environment()
             self._templates = {name: environment.from_string(text) for name, text in texts.items()}
             self._reads_documents = "documents" in whole
-            self._names = _special_tokens(_json_of(files, SPECIAL)) | _special_tokens(config)
+            self._names = _special_tokens(config, _json_of(files, SPECIAL))
             self._contents = {
                 name: contents_of(partial(template.render, **self._names, tools=None))
                 for name, template in self._templates.items()
@@ -278,8 +280,16 @@ def _json_of(files: Mapping[str, str], name: str) -> dict[str, Any]:
     return read
 
 
-def _special_tokens(said: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special tokens that a file names, such as `bos_token`."""
+def _special_tokens(config: Mapping[str, Any], beside: Mapping[str, Any]) -> dict[str, str]:
+    """Return the special tokens that have a name, such as `bos_token`.
+
+    A `special_tokens_map.json` goes before the configuration, or counts for nothing where that has
+    its own `added_tokens_decoder`. Names of a model's own, as `image_token`, may stand together.
+    Source: transformers 5.23.0, tokenization_utils_base.py, `_from_pretrained`.
+    """
+    said = {**config, **({} if DECODER in config else beside)}
+    for key in OWN_NAMES:
+        said |= said[key] if isinstance(said.get(key), Mapping) else {}
     return {
         key: value.get("content", "") if isinstance(value, Mapping) else value
         for key, value in said.items()

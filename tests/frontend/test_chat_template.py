@@ -3,6 +3,9 @@
 import json
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoTokenizer
 
 from ge_openai.api_error import ApiError
 from ge_openai.chat_template import ChatTemplate
@@ -24,6 +27,30 @@ def test_it_has_the_messages_and_the_special_tokens(tmp_path):
     text = "{{ bos_token }}\n{% for m in messages %}\n{{ m.role }}={{ m.content }}{{ eos_token }}\n{% endfor %}\n{% if add_generation_prompt %}\n>{% endif %}"
     config = {"chat_template": text, "bos_token": "<s>", "eos_token": {"content": "</s>"}}
     assert template(tmp_path, config).render(MESSAGES) == "<s>\nuser=hi</s>\n>"
+
+
+@pytest.mark.parametrize(
+    ("config", "beside", "written"),
+    [
+        ({"bos_token": "<c>"}, {"bos_token": "<s>", "eos_token": "</s>"}, "<s></s>"),
+        ({"bos_token": None}, {"bos_token": "<s>"}, "<s>"),
+        ({"bos_token": "<c>", "added_tokens_decoder": {}}, {"eos_token": "</s>"}, "<c>"),
+        ({"extra_special_tokens": {"image_token": "<i>"}}, {}, "<i>"),
+        ({"model_specific_special_tokens": {"image_token": "<i>"}}, {}, "<i>"),
+        ({"image_token": "<i>", "extra_special_tokens": ["<x>"]}, {}, "<i>"),
+    ],
+)
+def test_special_tokens_have_the_names_that_transformers_gives_them(
+    tmp_path, config, beside, written
+):
+    """By the file beside the configuration first, if that says no added tokens itself."""
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(beside))
+    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}{{ eos_token }}{{ image_token }}")
+    assert template(tmp_path, config).render(SILENT) == written
+    read = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
+    read.save(str(tmp_path / "tokenizer.json"))
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs.apply_chat_template(SILENT, tokenize=False) == written
 
 
 def test_a_file_of_its_own_goes_before(tmp_path):
