@@ -61,6 +61,17 @@ def test_an_adapter_is_found_by_its_folder(tmp_path):
     assert not has_adapters(place)
 
 
+def test_an_adapter_of_a_compiled_model_changes_the_same_layers(tmp_path):
+    """Its tensors are named after the wrapper, around the model or a layer."""
+    whole = tensors(f"_orig_mod.{QUERY}")
+    layer = tensors(UP.replace("mlp", "_orig_mod.mlp"))
+    write(tmp_path, held={**whole, **layer}, alpha_pattern={"layers.0.self_attn.q_proj": 3})
+    changes = find(tmp_path).changes
+    assert {name: change.scaling for name, change in changes.items()} == {QUERY: 3 / 2, UP: 8 / 2}
+    read = {tensor for change in changes.values() for tensor in (change.down, change.up)}
+    assert read == {*whole, *layer}
+
+
 @pytest.mark.parametrize(
     ("settings", "query", "up"),
     [

@@ -40,6 +40,8 @@ MAX_JSON_BYTES = 2**20
 ITEM_BYTES = {"FP32": 4, "BF16": 2, "FP16": 2}
 FLOATS = ("F32", "BF16", "F16")
 TENSOR = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<side>[AB])\.weight")
+# Of names of layers, where the adapter was made on a model behind `torch.compile`.
+COMPILED = "_orig_mod."
 # Settings that change more than linear layers by a product of two matrices.
 REFUSED = (
     *("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters", "lora_bias"),
@@ -137,9 +139,11 @@ class AdapterFolder:
         _check_settings(config, settings)
         changes: dict[str, LayerChange] = {}
         tensors = read_header(weights)
-        for tensor in tensors:
+        plain = {tensor.replace(COMPILED, ""): tensor for tensor in tensors}
+        for tensor in plain:
             layer = self._layer_of(weights, tensor)
-            changes[layer] = changes.get(layer) or self._change(config, settings, tensors, layer)
+            if layer not in changes:
+                changes[layer] = self._change(config, settings, tensors, plain, layer)
         if not changes:
             raise ModelError(f"{weights}: it changes nothing: it has no tensor")
         return StoredAdapter(
@@ -174,12 +178,14 @@ class AdapterFolder:
         config: Path,
         settings: Mapping[str, Any],
         tensors: Mapping[str, StoredTensor],
+        plain: Mapping[str, str],
         layer: str,
     ) -> LayerChange:
         rank = _of_layer(config, settings, layer, "r", "rank_pattern")
         alpha = _of_layer(config, settings, layer, "lora_alpha", "alpha_pattern")
         inputs, outputs = self._layers[layer]
-        down, up = (f"base_model.model.{layer}.lora_{side}.weight" for side in "AB")
+        names = (f"base_model.model.{layer}.lora_{side}.weight" for side in "AB")
+        down, up = (plain.get(name, name) for name in names)
         for tensor, shape in ((down, (rank, inputs)), (up, (outputs, rank))):
             stored = tensors.get(tensor)
             if stored is None or stored.shape != shape or stored.dtype not in FLOATS:
