@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -99,7 +98,7 @@ def _option(text: str) -> tuple[str, str]:
 @contextmanager
 def _cache_folder(arguments: argparse.Namespace) -> Iterator[Path]:
     """Give the folder of the cache: a temporary one where none is kept and the result is copied."""
-    machine = MachineConfig.read(os.environ, owner_pid=os.getpid())
+    machine = MachineConfig.here()
     folder: Path | None = arguments.cache_dir or machine.cache_dir
     if folder is not None:
         yield folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -71,7 +70,7 @@ def plan(arguments: argparse.Namespace) -> int:
         raise ConfigError("--p99 and --model are of use with --load only; give that, too")
     sizes: Mapping[str, int]
     if arguments.pool is None:
-        sizes = MachineConfig.read(os.environ, owner_pid=os.getpid()).workspace_pool
+        sizes = MachineConfig.here().workspace_pool
     else:
         sizes = parse_device_bytes(arguments.pool, "--pool")
     demands, broken, left_out = _survey(arguments)

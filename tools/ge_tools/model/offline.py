@@ -55,7 +55,7 @@ def open_offline(
             f"the folder of one of its steps: {', '.join(steps)}"
         )
     chosen = device or given.device
-    machine = MachineConfig.read(os.environ, owner_pid=os.getpid())
+    machine = MachineConfig.here()
     store = Store(cache_dir or machine.cache_dir)
 
     def opened(config: ModelConfig) -> Session:

@@ -45,7 +45,7 @@ class Instance:
             ConfigError: it cannot be used as configured, or not with this numpy.
         """
         install_handler(args["model_name"])
-        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+        machine = MachineConfig.here()
         check_numpy(allow_2=machine.numpy_2)
         given = json.loads(args["model_config"])
         config = ModelConfig.read(

@@ -177,7 +177,7 @@ def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[s
         return dict(document)
     session = open_session(given, given.device, on_restart=lambda: None)
     try:
-        machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+        machine = MachineConfig.here()
         whole = whole_document(document, given, session, Store(machine.cache_dir))
         return whole if tokenizer_of(given) is None else with_description(whole)
     finally:
@@ -186,12 +186,10 @@ def complete_document(document: Mapping[str, Any], given: ModelConfig) -> dict[s
 
 def kept_files(config: ModelConfig, served: ServedFiles) -> KeptFiles | None:
     """Return a copy of what was loaded; an executor inside this process is never started anew."""
-    owner_pid = os.getppid()
-    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    machine = MachineConfig.here()
     if runs_inline(config, machine):
         return None
-    root = kept_root(machine.runtime_dir, owner_pid)
-    most = machine.kept_bytes
+    root, most = kept_root(machine.runtime_dir, os.getppid()), machine.kept_bytes
     return KeptFiles.of(served.place, served.files, served.stamp, root=root, most_bytes=most)
 
 
@@ -246,8 +244,7 @@ def executor_of(
     with it. A spare one preloads `imports`, where one is kept. One in this process is among
     `inline`.
     """
-    owner_pid = os.getppid()
-    machine = MachineConfig.read(os.environ, owner_pid=owner_pid)
+    machine = MachineConfig.here()
     pool_bytes = size_of_device(machine.workspace_pool, device)
     if runs_inline(config, machine):
         lanes = config.lanes or _inline_lanes(config)
@@ -258,7 +255,7 @@ def executor_of(
     address = ExecutorAddress(
         device=device,
         directory=machine.runtime_dir,
-        owner_pid=owner_pid,
+        owner_pid=os.getppid(),
         python=machine.python,
         library_path=machine.library_path,
         linger_s=machine.linger_s,
@@ -312,7 +309,7 @@ def _threads_apart(config: ModelConfig) -> int:
     lanes = _inline_lanes(config)
     if config.instances == 1 or not lanes:
         return 0
-    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+    machine = MachineConfig.here()
     return usable_cores() // lanes if runs_inline(config, machine) else 0
 
 

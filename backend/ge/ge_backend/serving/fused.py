@@ -252,7 +252,7 @@ def _executor_of(step: ModelConfig, config: ModelConfig) -> str:
     if config.executor != "auto":
         return config.executor
     file = find_model_file(step.directory, step.filename, step.device)
-    machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+    machine = MachineConfig.here()
     apart = file.name.endswith(PREPROCESS_ENDS) and runs_inline(replace(step, instances=1), machine)
     return "inline" if apart else step.executor
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -204,7 +203,7 @@ def kept_nearness(files: Sequence[Path], measure: Callable[[], float]) -> float:
     It is kept in `GE_CACHE_DIR`, by the content of the checkpoint's files, whatever their folder,
     by the release of OpenVINO and by the processor, which may have BF16 or not.
     """
-    store = Store(MachineConfig.read(os.environ, owner_pid=os.getppid()).cache_dir)
+    store = Store(MachineConfig.here().cache_dir)
     key = [*map(fingerprint, files), release_of("openvino"), processor_kind(), MEASURE_VERSION]
     kept = store.findings(key)
     if isinstance(kept, float):

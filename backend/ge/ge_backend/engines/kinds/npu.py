@@ -108,7 +108,7 @@ class NpuDevice:
                 f"({error}); start the server in a shell that has run 'source <CANN>/set_env.sh', "
                 "such as /usr/local/Ascend/ascend-toolkit/set_env.sh"
             ) from error
-        config = MachineConfig.read(os.environ, owner_pid=os.getppid()).acl_config
+        config = MachineConfig.here().acl_config
         if config and not Path(config).is_file():
             raise DeviceUnavailable(f"npu:{index}: GE_ACL_CONFIG is {config!r}, which is no file")
         return cls(acl, index, lanes=lanes or LANES, copies=lanes or 1, config=config)
@@ -198,7 +198,7 @@ class NpuDevice:
 
         def compiled(shapes: Sequence[Mapping[str, Shape]]) -> Graph:
             own = tuple(images.shapes(bucket) for bucket in shapes)
-            machine = MachineConfig.read(os.environ, owner_pid=os.getppid())
+            machine = MachineConfig.here()
             folder = machine.cache_dir or Path(tempfile.gettempdir()) / f"ge-backend-{os.getuid()}"
             made = compile_onnx(replace(request, shapes=own), CompileCache(folder), self._quiet)
             return self._load_file(made.path, source, workspace, order)

@@ -164,6 +164,11 @@ class MachineConfig:
     acl_config: str
 
     @classmethod
+    def here(cls) -> MachineConfig:
+        """Read the variables of this process, whose parent is the server; as `read`."""
+        return cls.read(os.environ, owner_pid=os.getppid())
+
+    @classmethod
     def read(cls, environment: Mapping[str, str], *, owner_pid: int) -> MachineConfig:
         """Read the `GE_*` variables for the server `owner_pid`.
 
