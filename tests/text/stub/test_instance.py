@@ -1,5 +1,6 @@
 """What becomes of a request's responses; the rest of it is tested on the real server."""
 
+import os
 import threading
 import time
 from dataclasses import replace
@@ -13,6 +14,8 @@ from ge_backend.device.health import Health
 from ge_backend.errors import GraphFailed, Status
 from ge_backend.executor.process.reloads import note_reload
 from ge_backend.executor.protocol.outstanding import PoolSample
+from ge_backend.host import room
+from ge_backend.host.room import Room
 from ge_backend.metrics import Recorder
 from ge_text.protocol import Delta
 
@@ -64,7 +67,7 @@ def answer(pb_utils, sender, **given):
     from ge_text.stub.instance import _Answer
     from ge_text.stub.requests import read_text_request
 
-    return _Answer(read_text_request(ask(pb_utils, **given)), sender, Recorder())
+    return _Answer(read_text_request(ask(pb_utils, **given)), sender, Recorder(), Room())
 
 
 def ends(made):
@@ -153,11 +156,27 @@ def test_a_long_answer_is_put_together_once(pb_utils):
     assert time.thread_time() - began_s < 5
 
 
+def test_what_is_left_is_asked_for_once_for_the_texts_of_a_step(pb_utils, monkeypatch):
+    """Their responses go out at once, and a question to the system costs as much as the rest."""
+    from ge_text.stub.instance import Generation
+
+    answers, asked, real = [], [], os.statvfs
+    client = SimpleNamespace(submit=lambda prompt, answer: answers.append(answer))
+    served = Generation(client, Recorder(), ())
+    served.execute([ask(pb_utils) for _ in range(4)])
+    monkeypatch.setattr(room, "FRESH_NS", 60_000_000_000)
+    monkeypatch.setattr(os, "statvfs", lambda path: asked.append(path) or real(path))
+    for answer in answers:
+        answer.add([LAST], last=True)
+    assert len(asked) == 1
+
+
 def test_a_text_without_room_fails_and_is_written_no_further(pb_utils, shared):
     """The host would close its sender before it looks for room: the client would wait for ever."""
     sender = Sender(pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
     sender.go_on.set()
     made = answer(pb_utils, sender)
+    shared(left=0, free=1 << 20)
     made.add([replace(LAST, finish="")], last=False)
     shared(left=0, free=0)
     made.add([replace(LAST, finish="")], last=False)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from ge_backend.errors import InvalidRequest
+from ge_backend.host.room import Room
 from ge_text.protocol import Delta
 from ge_text.stub.tensors import SWITCHES
 
@@ -132,7 +133,7 @@ def test_a_response_has_what_was_asked_for(pb_utils):
         return_logprobs=[True],
         outputs=("text_output", *SWITCHES),
     )
-    response = write_text_response(asked, [DELTA], first=True)
+    response = write_text_response(asked, [DELTA], Room(), first=True)
     arrays = {tensor.name(): tensor.as_numpy().tolist() for tensor in response.output_tensors()}
     assert arrays == {
         "text_output": [b"hello world"],
@@ -143,7 +144,7 @@ def test_a_response_has_what_was_asked_for(pb_utils):
         "num_output_tokens": [2],
         "output_ids": [5, 6],
     }
-    plain = write_text_response(read(pb_utils, text_input="hello"), [DELTA], first=False)
+    plain = write_text_response(read(pb_utils, text_input="hello"), [DELTA], Room(), first=False)
     assert [t.as_numpy().tolist() for t in plain.output_tensors()] == [[b" world"]]
 
 
@@ -153,7 +154,7 @@ def test_log_probabilities_are_one_list_per_sample(pb_utils):
 
     asked = read(pb_utils, text_input="a", return_logprobs=[True], outputs=("logprobs",))
     deltas = [replace(DELTA, logprobs=('{"5":1}', '{"6":2}')), DELTA]
-    (tensor,) = write_text_response(asked, deltas, first=True).output_tensors()
+    (tensor,) = write_text_response(asked, deltas, Room(), first=True).output_tensors()
     assert tensor.as_numpy().tolist() == [b'[{"5":1},{"6":2}]', b"null"]
 
 
@@ -164,7 +165,7 @@ def test_a_response_has_nothing_that_was_not_named(pb_utils):
     asked = read(
         pb_utils, text_input="a", return_finish_reason=[True], outputs=("output_ids", "logprobs")
     )
-    response = write_text_response(asked, [DELTA], first=True)
+    response = write_text_response(asked, [DELTA], Room(), first=True)
     assert [tensor.name() for tensor in response.output_tensors()] == ["output_ids"]
 
 
@@ -176,7 +177,7 @@ def said(pb_utils, deltas=(DELTA,), **given):
     from ge_text.stub.requests import read_text_request, write_text_response
 
     asked = read_text_request(request(pb_utils, text_input="a", **given), parameters=True)
-    return json.loads(write_text_response(asked, deltas, first=True).parameters())
+    return json.loads(write_text_response(asked, deltas, Room(), first=True).parameters())
 
 
 def test_parameters_of_a_response_say_what_outputs_would(newer_pb_utils):
@@ -220,5 +221,5 @@ def test_responses_have_no_parameters_unless_the_model_says_so(pb_utils):
     """Hosts before 25.02 take none, and this is such a one."""
     from ge_text.stub.requests import write_text_response
 
-    response = write_text_response(read(pb_utils, text_input="a"), [DELTA], first=True)
+    response = write_text_response(read(pb_utils, text_input="a"), [DELTA], Room(), first=True)
     assert not hasattr(response, "parameters")

@@ -19,6 +19,7 @@ from ge_backend.errors import Cancelled, GeError, OutOfMemory
 from ge_backend.host.codec import error_response
 from ge_backend.host.counters import Counters, begin_at_zero
 from ge_backend.host.instance import Instance
+from ge_backend.host.room import Room
 from ge_backend.metrics import METRICS, Kind, Recorder
 from ge_backend.model.config.settings import without_effect
 from ge_backend.serving.fleet.device_state import DeviceState
@@ -65,6 +66,7 @@ class Generation:
         self._counters = counters
         self._description = description
         self._parameters = parameters
+        self._room = Room()  # of the thread that takes what the executor posts
 
     @classmethod
     def open(cls, instance: Instance) -> Generation:
@@ -103,7 +105,8 @@ class Generation:
                         sender.send(described, flags=FINAL)
                         continue
                 self._recorder.add("ge_requests_total")
-                self._client.submit(asked.prompt, _Answer(asked, sender, self._recorder))
+                answer = _Answer(asked, sender, self._recorder, self._room)
+                self._client.submit(asked.prompt, answer)
             except GeError as error:
                 _count_refusal(error, self._recorder)
                 sender.send(error_response(error), flags=FINAL)
@@ -131,6 +134,7 @@ class _Answer:
     _asked: TextRequest
     _sender: Any
     _recorder: Recorder
+    _room: Room
     _whole: list[list[Delta]] = field(init=False, default_factory=list)
     _first: bool = field(init=False, default=True)
     _over: bool = field(init=False, default=False)
@@ -148,7 +152,7 @@ class _Answer:
                 return
             deltas = [joined(parts) for parts in self._whole]
         try:
-            response = write_text_response(self._asked, deltas, first=self._first)
+            response = write_text_response(self._asked, deltas, self._room, first=self._first)
         except OutOfMemory as error:
             self._lost = True
             self.fail(error)

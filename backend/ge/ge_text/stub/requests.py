@@ -91,7 +91,9 @@ def read_text_request(request: Any, *, parameters: bool = False) -> TextRequest:
     )
 
 
-def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: bool) -> Any:
+def write_text_response(
+    asked: TextRequest, deltas: Sequence[Delta], room: Room, *, first: bool
+) -> Any:
     """Return the response that carries what is new, one element per sample of the request.
 
     It has nothing that the client has not named. A sender drops such tensors without holding
@@ -104,7 +106,7 @@ def write_text_response(asked: TextRequest, deltas: Sequence[Delta], *, first: b
     if first and asked.prepend:
         deltas = [replace(delta, text=asked.prompt.text + delta.text) for delta in deltas]
     wanted = {name: write(deltas) for name, write in WRITERS.items() if name in asked.wanted}
-    Room().check(wanted.values())
+    room.check(wanted.values())
     said = {"parameters": _response_parameters(asked, deltas)} if asked.parameters else {}
     return pb_utils.InferenceResponse(
         output_tensors=[pb_utils.Tensor(name, array) for name, array in wanted.items()], **said
