@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from calendar import isleap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from unittest.mock import Mock
@@ -172,6 +173,18 @@ def test_what_a_lenient_schema_does_not_hold_to_is_in_the_log(compiled, tokenize
     ]
     with pytest.raises(InvalidRequest, match="Unknown format: path"):
         compiled("json", json.dumps(schema))
+
+
+@pytest.mark.parametrize("rest", ["", "T10:00:00Z"])
+def test_a_date_is_a_day_that_its_year_has(compiled, tokenizer, rest):
+    """A schema's own pattern holds beside it."""
+    schema = {"type": "string", "format": "date-time" if rest else "date", "pattern": "^(1|2)"}
+    guide = compiled("json", json.dumps(schema))
+    for year in (1900, 1904, 1999, 2000, 2022, 2024, 2096, 2100, 3000):
+        for day in ("01-31", "02-28", "02-29", "02-30", "03-29", "04-30", "04-31", "12-31"):
+            text = ids(tokenizer, f'"{year}-{day}{rest}"')
+            there = day not in ("02-30", "04-31") and (day != "02-29" or isleap(year))
+            assert (guide.fitting(text) == len(text)) == (there and year < 3000), (year, day)
 
 
 def test_any_schema_of_a_one_of_may_hold(compiled, tokenizer):

@@ -31,6 +31,13 @@ _NO_REGULAR_LANGUAGE = re.compile(r"\\[1-9]|\\k<|\(\?P=|\(\?>|\(\?\(")
 # Of a pattern: an escape, a class of letters, or one letter.
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
 _REPEATED = re.compile(r"[*+?]|\{\d*,?\d*\}")
+# Of a date whose month may have its day: the compiler allows 29 February in every year.
+# Source: llguidance 1.9.1, run by findings/llguidance_leap_days.sh.
+_DATES = {"date", "date-time"}
+_DAY = {
+    "pattern": r"^([0-9]{4}-(0[13-9]|1[0-2])-|[0-9]{4}-02-([01][0-9]|2[0-8])"
+    r"|([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)"
+}
 # In a grammar: one that is a schema, in a line of its own.
 _RULE = re.compile(r"^(\w+: %json )(\{.*\})$", re.MULTILINE)
 
@@ -49,7 +56,7 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     options = {"whitespace_pattern": WHITE, "coerce_one_of": True, **_options(schema)}
     kept = _lenient if options.get("lenient") else _strict
-    made = mapped(schema, lambda each: _with_names(with_kept_bounds(kept(each))))
+    made = mapped(schema, lambda each: _with_days(_with_names(with_kept_bounds(kept(each)))))
     return {**made, OPTIONS: options}
 
 
@@ -122,6 +129,13 @@ def _mapped_keyword(
 def _without_nothing(schema: dict[str, Any]) -> dict[str, Any]:
     """Leave out a keyword that asks for nothing, which the compiler takes for one that asks."""
     return {key: value for key, value in schema.items() if (key, value) != ("uniqueItems", False)}
+
+
+def _with_days(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a date with the days that its month has."""
+    if schema.get("format") not in _DATES or not isinstance(schema.get("allOf", []), list):
+        return schema
+    return {**schema, "allOf": [*schema.get("allOf", []), _DAY]}
 
 
 def _with_names(schema: dict[str, Any]) -> dict[str, Any]:
