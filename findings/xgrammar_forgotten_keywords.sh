@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Expected: a schema's keywords hold together, and one that cannot be kept is refused, or warned of: as a
 #   `required` name that `properties` does not list, `enum` beside `type`, `allOf` of two schemas.
-# Happens: the required name is forgotten, and so is `type` beside `enum`, without a word; of an `allOf` of
+# Happens: the required name is forgotten, and so is `type` beside `enum`, and nothing is said; of an `allOf` of
 #   several nothing holds, any JSON is allowed, and a line on stderr says that support is under way. (What
 #   stands beside a `$ref` or an `anyOf` is forgotten, too, which had been guessed.)
 # Versions: xgrammar 0.2.9, jsonschema 4.26.0
