@@ -62,6 +62,7 @@ class ServedModel:
 
     Attributes:
         own: of a language model: it is of this project, and describes itself.
+        beats: likewise: its heartbeat can be asked for.
         rows: the most rows of one request; 0: the model has no batch dimension.
         input, output: of an embedding model: the text, BYTES [1], and the vector, FP32 [size]; of a
             ranker the query, and the score, FP32 [1].
@@ -74,6 +75,7 @@ class ServedModel:
     name: str
     ability: Ability
     own: bool = False
+    beats: bool = False
     rows: int = 0
     input: str = ""
     pair: str = ""
@@ -92,7 +94,8 @@ def read_model(config: Mapping[str, Any]) -> ServedModel | None:
         "sampling_parameters",
         "stream",
     } <= inputs.keys() and "text_output" in outputs:
-        return ServedModel(name=name, ability=Ability.TEXT, own=DESCRIPTION in inputs)
+        own, beats = DESCRIPTION in inputs, HEARTBEAT in inputs
+        return ServedModel(name=name, ability=Ability.TEXT, own=own, beats=beats)
     if _describes(inputs, outputs):
         del inputs[DESCRIPTION]
     rows = int(config.get("max_batch_size", 0))

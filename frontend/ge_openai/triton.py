@@ -215,7 +215,7 @@ class TritonConnection:
             OtherDescriptionError: the model is for something else by now, or of another backend.
         """
         known = self._known.get(model)
-        beats = known is not None and known.own
+        beats = known is not None and known.beats
         request = {
             "model_name": model,
             "inputs": _tensors({**inputs, HEARTBEAT: np.array([True])} if beats else inputs),

@@ -117,13 +117,13 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         ready: what it says of itself.
         loading: how often it is asked in vain for a model that is loaded then.
         asked: for their configurations.
-        own: they are of this project.
+        beats: they show that they live.
         dead: the process of one of them has ended.
         heartbeats: of the process that writes, in the stead of an answer.
     """
 
     def __init__(self):
-        self.own, self.dead, self.heartbeats = False, False, 0
+        self.beats, self.dead, self.heartbeats = False, False, 0
         self.still = threading.Event()
         self.still.set()
         self.writing = threading.Event()
@@ -166,14 +166,15 @@ class Writers(service_pb2_grpc.GRPCInferenceServiceServicer):
         answer.config.name = name
         for tensor in ("text_input", "sampling_parameters", "stream"):
             answer.config.input.add(name=tensor)
-        if self.own:
-            answer.config.input.add(name="description")
+        if self.beats:
+            answer.config.input.add(name="heartbeat")
         answer.config.output.add(name="text_output")
         return answer
 
     def ModelStreamInfer(self, requests, context):  # noqa: N802
         for request in requests:
             if "heartbeat" in {each.name for each in request.inputs}:
+                assert self.beats
                 for _ in range(self.heartbeats):
                     time.sleep(0.2)
                     yield service_pb2.ModelStreamInferResponse()
@@ -416,8 +417,8 @@ def test_a_server_that_is_busy_is_waited_for(writers, monkeypatch, work, truth):
     assert asked(work) == [truth]
 
 
-async def written_by_ours(connection):
-    """Return what a model of this project writes."""
+async def written_beating(connection):
+    """Return what a model writes whose inputs are known."""
     await connection.model("writer", Ability.TEXT)
     return await written(connection)
 
@@ -426,12 +427,12 @@ def test_a_model_whose_process_has_died_is_unavailable(writers, monkeypatch):
     """Its streams have no end, and no heartbeat; the server lives."""
     monkeypatch.setattr(triton, "READY_TIMEOUT_S", 0.2)
     servicer, asked = writers
-    servicer.own = True
+    servicer.beats = True
     servicer.writing.clear()
     with pytest.raises(
         ApiError, match="the process that serves the model 'writer' has died"
     ) as told:
-        asked(lambda connection: asyncio.wait_for(written_by_ours(connection), 20))
+        asked(lambda connection: asyncio.wait_for(written_beating(connection), 20))
     assert (told.value.status, told.value.param) == (503, "model")
 
 
@@ -439,8 +440,14 @@ def test_a_heartbeat_shows_that_a_text_is_in_the_making(writers, monkeypatch):
     """However long it takes, and is nothing of the text."""
     monkeypatch.setattr(triton, "READY_TIMEOUT_S", 0.5)
     servicer, asked = writers
-    servicer.own, servicer.heartbeats = True, 15
-    assert asked(written_by_ours) == [["hi"]]
+    servicer.beats, servicer.heartbeats = True, 15
+    assert asked(written_beating) == [["hi"]]
+
+
+def test_a_model_without_a_heartbeat_is_not_asked_for_one(writers):
+    """Such as one of an older release, which would refuse the input."""
+    _, asked = writers
+    assert asked(written_beating) == [["hi"]]
 
 
 def test_the_servers_word_for_a_dead_process_is_unavailable(writers):
