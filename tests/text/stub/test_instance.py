@@ -101,25 +101,29 @@ def test_a_client_is_asked_for_between_two_responses(pb_utils):
     assert (sender.asked, sender.wrong) == (1, 0)
 
 
-def test_a_heart_beats_where_nothing_else_is_sent(pb_utils):
-    """For a client that wants that, between two looks without a response, until the answer ends."""
-    sent = []
+def test_a_heart_beats_where_nothing_else_is_sent(pb_utils, monkeypatch):
+    """For a client that wants that, each second without a response, until the answer ends."""
+    sent, now_s = [], [7.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     sender = SimpleNamespace(
         send=lambda response, flags=0: sent.append(len(response.output_tensors())),
         is_cancelled=lambda: False,
     )
     plain, made = answer(pb_utils, sender), answer(pb_utils, sender, heartbeat=True)
-    assert not plain.unwanted
-    assert not made.unwanted
-    assert sent == [0]
+
+    def look(after_s):
+        now_s[0] += after_s
+        assert [each.unwanted for each in (plain, made)] == [False, False]
+        return sent
+
+    assert look(0.9) == []
+    assert look(0.1) == [0]
+    assert look(0.9) == [0]
     made.add([replace(LAST, finish="")], last=False)
-    assert not made.unwanted
-    assert sent == [0, 1]
-    assert not made.unwanted
-    assert sent == [0, 1, 0]
+    assert look(0.9) == [0, 1]
+    assert look(0.1) == [0, 1, 0]
     made.add([LAST], last=True)
-    assert [made.unwanted for _ in range(2)] == [False, False]
-    assert sent == [0, 1, 0, 1]
+    assert look(2.0) == [0, 1, 0, 1]
 
 
 def test_nothing_is_sent_while_an_answer_ends_or_after(pb_utils):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,8 @@ LEVELS = [
     for metric in METRICS.values()
     if metric.kind is Kind.GAUGE and metric.name.startswith("ge_text_")
 ]
+# Without a response, until a heartbeat.
+BEAT_S = 1.0
 FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -139,7 +142,7 @@ class _Answer:
     _first: bool = field(init=False, default=True)
     _over: bool = field(init=False, default=False)
     _lost: bool = field(init=False, default=False)  # there was no room for what came
-    _sent: bool = field(init=False, default=False)  # something, since the last look
+    _sent_s: float = field(init=False, default_factory=time.monotonic)  # the last response
     _talking: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def add(self, deltas: Sequence[Delta], *, last: bool) -> None:
@@ -171,8 +174,8 @@ class _Answer:
     def unwanted(self) -> bool:
         """Whether no client gets the rest; asking the host costs 10-25 us (tested on 2.51).
 
-        One that wants that gets a heartbeat where nothing was sent since it was asked for before:
-        if this process dies, the host ends none of its streams (seen on 2.51).
+        One that wants that gets a heartbeat where nothing was sent for a while: if this process
+        dies, the host ends none of its streams (seen on 2.51).
         """
         if self._lost:
             return True
@@ -180,9 +183,10 @@ class _Answer:
             return False
         try:
             gone = not self._over and bool(self._sender.is_cancelled())
-            if self._asked.heartbeat and not (self._sent or self._over or gone):
+            silent = self._asked.heartbeat and time.monotonic() - self._sent_s >= BEAT_S
+            if silent and not (self._over or gone):
                 self._sender.send(pb_utils.InferenceResponse(output_tensors=[]))
-            self._sent = False
+                self._sent_s = time.monotonic()
             return gone
         finally:
             self._talking.release()
@@ -190,7 +194,7 @@ class _Answer:
     def _send(self, response: Any, flags: int) -> None:
         with self._talking:
             if not self._over:
-                self._sent, self._over = True, flags == FINAL
+                self._sent_s, self._over = time.monotonic(), flags == FINAL
                 self._sender.send(response, flags=flags)
 
 
