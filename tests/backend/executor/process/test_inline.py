@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +30,7 @@ from ge_backend.errors import (
     DeadlineExceeded,
     DeviceUnavailable,
     ExecutorLost,
+    GeError,
     GraphFailed,
     OutOfMemory,
     ProtocolError,
@@ -245,6 +247,32 @@ def test_a_run_here_waits_for_no_measurement(tmp_path, monkeypatch):
     assert outcome.outputs["y"].tolist() == [3.0]
     learning.close()
     serving.close()
+
+
+def test_closing_waits_for_what_another_thread_measures(tmp_path, monkeypatch):
+    """The process may end next, which a thread in an engine would abort; none is started anew."""
+    source, connect = write_null(tmp_path / "model.null"), partial(connect_inline, "null", lanes=1)
+    begun, steps, prepare = threading.Event(), [], NullGraph.prepare
+    session = Session(connect, source, arena_bytes=4096, on_restart=partial(steps.append, "lost"))
+
+    def held(*given):
+        begun.set()
+        time.sleep(0.3)
+        steps.append("measured")
+        return prepare(*given)
+
+    def measure():
+        with suppress(GeError):
+            session.prepare((PrepareInput(name="x", dtype="FP32", shape=(1, 2), fill=1.0),), 1)
+
+    monkeypatch.setattr(NullGraph, "prepare", held)
+    measuring = threading.Thread(target=measure)
+    measuring.start()
+    assert begun.wait(20)
+    session.close()
+    assert steps == ["measured"]
+    measuring.join()
+    assert steps == ["measured"]
 
 
 def test_runs_side_by_side_end_as_they_do_and_none_has_all_cores(session, monkeypatch):

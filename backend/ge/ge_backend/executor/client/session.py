@@ -92,6 +92,7 @@ class Session:
         self._prepared: list[messages.Prepare] = []
         self._connection: ExecutorConnection | None = None
         self._loaded: messages.Loaded | None = None
+        self._closed = False
         try:
             self._retried(f"loading {source.path}", self._live)
         except BaseException:
@@ -334,8 +335,9 @@ class Session:
     def close(self) -> None:
         """Leave the executor, which frees the graph unless another stub holds it.
 
-        A second call does nothing.
+        A second call does nothing. A thread that waits for an answer meanwhile gets an error.
         """
+        self._closed = True
         self._drop()
         self.arena.close()
         self.served.close()
@@ -344,6 +346,8 @@ class Session:
 
     def _live(self) -> ExecutorConnection:
         """Return the connection, opening a new one after a loss."""
+        if self._closed:
+            raise GeError(f"{self.source.path} is unloaded")
         if self._connection is None:
             self._connection = self._connect()
             try:
@@ -452,9 +456,9 @@ class Session:
         self._drop()
 
     def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 def _result(run: messages.Run, outcome: messages.DirectOutcome) -> RunResult:

@@ -231,12 +231,13 @@ class _InlineConnection(ExecutorConnection):
         super().close()
         if last:
             self._running.turn_guests_away()
-        while self._stays:  # until it finds that we have left
-            self._serve()
+        while self._serve():  # after who serves now, until it finds that we have left
+            pass
         if last:
             self._running.join()
 
-    def _serve(self) -> None:
+    def _serve(self) -> bool:
+        """Do the executor's part once, one thread after the other; return whether it goes on."""
         with self._serving:
             stays, self._stays = self._stays, False  # what serving raises ends the connection
             try:
@@ -245,6 +246,7 @@ class _InlineConnection(ExecutorConnection):
             finally:
                 if not self._stays:  # nor does it run anything
                     self.here = None
+            return self._stays
 
 
 def _retire(executor: Executor) -> None:
