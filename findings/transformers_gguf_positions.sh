@@ -8,7 +8,7 @@
 # Source: transformers, integrations/ggml.py, `GGUF_CONFIG_MAPPING`; ggml-org/ggml, docs/gguf.md, [llm].rope.scaling
 # Guess: missed ("scaling is kept; the tensor and biases are honoured or refused")
 . "$(dirname "$0")/lib.sh"
-packages transformers==5.23.0 gguf==0.19.0 torch==2.13.0 numpy==2.4.6
+packages transformers==5.23.0 gguf==0.19.0 accelerate==1.15.0 torch==2.13.0 numpy==2.4.6
 python 2>/dev/null <<'PY'
 import copy, tempfile
 import gguf, numpy as np, torch
