@@ -8,7 +8,8 @@
 # Source: JSON Schema 2020-12, Core, 10.2.1.1; Validation, 6.5.3
 # Guess: missed ("any value under the required name; the others right")
 . "$(dirname "$0")/lib.sh"
-packages xgrammar==0.2.9 jsonschema==4.26.0
+packages torch==2.13.0 transformers==5.23.0 apache-tvm-ffi==0.1.15.post2 pydantic==2.14.4 jsonschema==4.26.0
+"$venv/bin/pip" install --quiet --no-deps xgrammar==0.2.9 2>/dev/null || exit 77
 python <<'PY'
 import json
 import jsonschema, xgrammar
