@@ -135,10 +135,11 @@ def opened(
     checkpoint = read_checkpoint(folder)
     if decoder is None:
         decoder = load_decoder(checkpoint, dtype=dtype, device=CPU)
+    own = getattr(decoder, "cache_dtype", decoder.dtype)
     model = TorchLanguageModel(
         checkpoint,
         decoder,
-        form=CacheForm(block_size=block_size, dtype=DTYPES[cache] if cache else decoder.dtype),
+        form=CacheForm(block_size=block_size, dtype=DTYPES[cache] if cache else own),
         memory=lambda: MemoryInfo(free_bytes=2**32, total_bytes=2**33),
         threads=threads,
     )
@@ -147,12 +148,24 @@ def opened(
     return model
 
 
-def in_openvino(folder: Path, *, blocks=0, dtype="FP32", threads=1, compressed=False):
+def in_openvino(
+    folder: Path, *, blocks=0, dtype="FP32", threads=1, compressed=False, narrow_cache=False
+):
     """Return the language model of a folder whose steps OpenVINO computes; blocks of 32 tokens."""
     decoder = load_openvino(
-        read_checkpoint(folder), dtype=dtype, threads=threads, compressed=compressed
+        read_checkpoint(folder),
+        dtype=dtype,
+        threads=threads,
+        compressed=compressed,
+        narrow_cache=narrow_cache,
     )
-    return opened(folder, blocks=blocks, block_size=BLOCK_SIZE, decoder=decoder, threads=threads)
+    return opened(
+        folder,
+        blocks=blocks,
+        block_size=BLOCK_SIZE,
+        decoder=decoder,
+        threads=threads,
+    )
 
 
 def generated(model, prompt, count, **settings):

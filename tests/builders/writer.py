@@ -64,7 +64,9 @@ class Writer:
         return self.longest[prompt, adapter][:]
 
 
-def make_writer(folder: Path, seed: int = 0, positions: int = 256) -> Writer:
+def make_writer(
+    folder: Path, seed: int = 0, positions: int = 256, head_dim: int | None = None
+) -> Writer:
     """Write a Llama of 60,000 random weights and a byte-level tokenizer into a folder."""
     transformers.utils.logging.disable_progress_bar()
     tokenizer = write_tokenizer(folder)
@@ -77,6 +79,7 @@ def make_writer(folder: Path, seed: int = 0, positions: int = 256) -> Writer:
             num_hidden_layers=2,
             num_attention_heads=4,
             num_key_value_heads=2,
+            head_dim=head_dim,
             max_position_embeddings=positions,
             initializer_range=0.5,  # so large that no two scores are close
             bos_token_id=None,

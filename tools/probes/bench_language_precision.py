@@ -58,6 +58,7 @@ class Held:
 HELD = (
     Held("fp32", "model"),
     Held("fp32", "bf16"),
+    Held("fp32", "int8"),
     Held("bf16", "model"),
     Held("int8", "model"),
 )

@@ -105,6 +105,18 @@ def test_eight_bits_draw_the_same_whatever_runs_beside(tmp_path):
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("name", LLAMAS)
+def test_keys_of_eight_bits_are_the_same_whatever_runs_beside(tmp_path, name):
+    """Each token's have a scale of their own: a text alone, or among others, is the same."""
+    make(tmp_path, name, head_dim=64)
+    found = []
+    for together in (True, False):
+        texts, blocks = texts_for(prompts(), np.random.default_rng(5), BLOCK_SIZE, LONGEST)
+        model = in_openvino(tmp_path, blocks=blocks, narrow_cache=True)
+        found.append(grown(model, texts, together=together))
+    assert found[0] == found[1]
+
+
 def test_rows_of_padding_touch_nobodys_keys(tmp_path):
     """They write to block 0, however many there are, and so do those that make a model ready."""
     make(tmp_path, "llama")

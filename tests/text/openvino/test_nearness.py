@@ -1,6 +1,7 @@
 """Scores of a fixed text are the model's own, and how far others are from them is one number."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,8 +10,9 @@ import torch
 from builders.language import VOCABULARY, make
 from builders.writer import make_writer
 from ge_backend.model.files.checkpoint import read_checkpoint
+from ge_text.models.open import SCALE_BYTES
 from ge_text.openvino.nearness import divergence, fixed_ids, log_probabilities
-from ge_text.openvino.open import load_openvino
+from ge_text.openvino.open import MAX_DIVERGENCE, load_openvino
 
 
 def test_the_text_is_read_with_the_models_own_tokenizer(tmp_path):
@@ -41,6 +43,28 @@ def test_scores_are_those_of_transformers(tmp_path, count):
         expected = reference(torch.from_numpy(ids)[None]).logits[0].log_softmax(-1)
     torch.testing.assert_close(found, expected, atol=1e-3, rtol=1e-3)
     assert abs(divergence(expected, found)) < 1e-5
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("name", ["llama", "llama-one-key-head", "gemma3", "qwen3"])
+def test_keys_and_values_of_eight_bits_are_near(tmp_path, name, dim):
+    """Read at once and token by token. A number takes a byte, and each head of a token eight more."""
+    make(tmp_path, name, head_dim=dim)
+    checkpoint = read_checkpoint(tmp_path)
+    ids = fixed_ids(checkpoint)[:100]
+    load = partial(load_openvino, checkpoint, dtype="FP32", threads=1)
+    wide, narrow = load(), load(narrow_cache=True)
+    assert (wide.cache_dtype, narrow.cache_dtype) == (torch.float32, torch.uint8)
+    (shape,), (own,) = set(narrow.shapes), set(wide.shapes)
+    assert (shape.heads, shape.key_dim, shape.value_dim) == (
+        *(own.heads, own.key_dim + SCALE_BYTES, own.value_dim + SCALE_BYTES),
+    )
+    exact = log_probabilities(wide, ids)
+    for singles in (0, 20):
+        found = log_probabilities(narrow, ids, singles)
+        assert found.shape == exact.shape
+        assert 0 < divergence(exact, found) < MAX_DIVERGENCE
+        assert abs(divergence(exact, log_probabilities(wide, ids, singles))) < 1e-5
 
 
 def test_the_mean_divergence_is_that_of_its_definition():

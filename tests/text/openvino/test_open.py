@@ -13,7 +13,8 @@ from builders.language import make
 from ge_backend.device.base import MemoryInfo
 from ge_backend.engines.ov.precision import computed_in
 from ge_backend.errors import DeviceUnavailable, Unsupported
-from ge_text.models.open import OpenLanguage, open_language
+from ge_backend.model.files.checkpoint import read_checkpoint
+from ge_text.models.open import INT8, OpenLanguage, cache_bytes_per_token, open_language
 from ge_text.openvino import open as module
 from ge_text.openvino.decoder import OpenVinoDecoder
 from ge_text.torch.llama import LlamaDecoder
@@ -68,6 +69,37 @@ def test_what_it_cannot_do_is_torchs(folder, caplog, given, reason):
     assert f"torch computes it. {folder}: OpenVINO does not run it: {reason}" in caplog.text
     with pytest.raises(Unsupported, match=f"OpenVINO does not run it: {reason}"):
         open_language(asked(folder, engine="openvino", **given))
+
+
+def test_keys_and_values_of_eight_bits_are_openvinos(folder):
+    """Others refuse them; what a token takes is what is planned for it."""
+    make(folder, "llama", head_dim=64)
+    model = open_language(asked(folder, cache_dtype="int8")).model
+    assert (model.dtype, model._form.dtype) == ("FP32", torch.uint8)
+    each = cache_bytes_per_token(read_checkpoint(folder), INT8)
+    assert model.cache_bytes_per_block() == 32 * each == 32 * 3 * 2 * 2 * (64 + 8)
+    wrong = "kv_cache_dtype 'int8' .* engine 'openvino', not for torch; take kv_cache_dtype 'bf16'"
+    with pytest.raises(Unsupported, match=wrong):
+        open_language(asked(folder, cache_dtype="int8", engine="torch"))
+    make(folder, "gpt2")
+    with pytest.raises(Unsupported, match="architecture GPT2LMHeadModel"):
+        open_language(asked(folder, cache_dtype="int8"))
+
+
+def test_a_cache_that_steps_of_one_token_misread_is_refused(folder, monkeypatch):
+    """As OpenVINO's was for heads of 12 numbers; the error says which parameter to change."""
+    read = module.log_probabilities
+
+    def misread(decoder, ids, singles=0):
+        found = read(decoder, ids, singles)
+        return found.flip(-1) if singles else found
+
+    monkeypatch.setattr(module, "log_probabilities", misread)
+    wrong = (
+        r"'int8' with heads of 8 numbers: steps of one token .* by KL [0-9.]+ nats.*take 'model'"
+    )
+    with pytest.raises(Unsupported, match=wrong):
+        open_language(asked(folder, cache_dtype="int8"))
 
 
 def test_no_engine_is_for_a_device_that_computes_none(folder):

@@ -115,21 +115,22 @@ def test_files_beside_an_onnx_model_are_weights(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("precision", "held", "cache", "kept"),
+    ("precision", "held", "cache", "kept", "size"),
     [
-        ("origin", 4, "20KiB", "model"),
-        ("bf16", 2, "1MiB", "model"),
-        ("fp16", 4, "1MiB", "bf16"),
-        ("origin", 4, "0", "model"),
+        ("origin", 4, "20KiB", "model", 16),
+        ("bf16", 2, "1MiB", "model", 16),
+        ("fp16", 4, "1MiB", "bf16", 16),
+        ("origin", 4, "0", "model", 16),
+        ("origin", 4, "1MiB", "int8", 32),
     ],
 )
-def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, kept):
+def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, kept, size):
     """As the engine would have them, by the checkpoint's headers: nothing is loaded."""
     folder = tmp_path / "writer"
     (folder / "1").mkdir(parents=True)
-    model = make_writer(folder / "1").model
+    model = make_writer(folder / "1", head_dim=64 if kept == "int8" else None).model
     settings = {"kv_cache_bytes": cache, "kv_cache_dtype": kept, "precision": precision}
-    settings |= {"max_num_seqs": "3", "block_size": "16"}
+    settings |= {"max_num_seqs": "3", "block_size": str(size)}
     lines = [
         f'parameters {{ key: "{k}" value {{ string_value: "{v}" }} }}' for k, v in settings.items()
     ]
@@ -141,7 +142,7 @@ def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, 
             folder=folder / "1",
             precision=precision,
             threads=1,
-            block_size=16,
+            block_size=size,
             memory=host_memory,
             cache_dtype=kept,
         )
@@ -152,7 +153,7 @@ def test_a_checkpoint_has_weights_and_a_cache(tmp_path, precision, held, cache, 
     assert found.weights_bytes == sum(p.numel() for p in model.parameters()) * held
     blocks = engine.figures().blocks_free + 1
     assert found.cache_bytes == blocks * opened.cache_bytes_per_block()
-    assert blocks == (3 if cache == "20KiB" else 3 * 16 + 1)
+    assert blocks == (3 if cache == "20KiB" else 3 * 256 // size + 1)
     assert (found.devices, found.io_bytes, found.workspace_bytes) == (("cpu",), None, 0)
     opened.close()
 

@@ -25,14 +25,12 @@ from ge_backend.serving.warmup.warmup import bucket_shapes, guessed_sizes, prepa
 from ge_backend.shapes.buckets.grid import Bucket, largest_buckets
 from ge_text.engine.cache_size import fitting_blocks
 from ge_text.engine.settings import read_settings
-from ge_text.models.adapter_folder import has_adapters
-from ge_text.models.open import cached_as, held_as, memory_for_cache
+from ge_text.models.adapter_folder import ITEM_BYTES, has_adapters
+from ge_text.models.open import cache_bytes_per_token, cached_as, held_as, memory_for_cache
 from ge_text.stub.opening import check_generation, draft_checkpoint, generation_settings
 from ge_tools.model.offline import open_offline
 
 __all__ = ["Demand", "measure_demand", "tensor_bytes"]
-
-ITEM_BYTES = {"FP32": 4, "BF16": 2, "FP16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +115,7 @@ def _of_text(config: ModelConfig, devices: tuple[str, ...]) -> Demand:
         )
         settings = read_settings(generation_settings(config))
         each = settings.block_size * sum(
-            one.cache_elements_per_token() * ITEM_BYTES[cached_as(dtype, settings.kv_cache_dtype)]
+            cache_bytes_per_token(one, cached_as(dtype, settings.kv_cache_dtype))
             for one, dtype in held
         )
         longest = -(-checkpoint.max_positions // settings.block_size)

@@ -28,7 +28,7 @@ from ge_backend.model.files.model_file import stamp_of
 from ge_backend.model.files.safetensors_header import StoredTensor, read_header
 from ge_text.models.adapter import LayerChange, Product, StoredAdapter
 
-__all__ = ["AdapterFolder", "adapter_names", "has_adapters"]
+__all__ = ["ITEM_BYTES", "AdapterFolder", "adapter_names", "has_adapters"]
 
 log = logging.getLogger(__name__)
 

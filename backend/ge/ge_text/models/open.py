@@ -16,17 +16,22 @@ from ge_backend.device.imports import importing
 from ge_backend.device.machine.openmp import spin_briefly
 from ge_backend.errors import DeviceUnavailable, Unsupported
 from ge_backend.model.config.engine_table import LanguageRow, language_engines
+from ge_backend.model.files.checkpoint import Checkpoint
+from ge_text.models.adapter_folder import ITEM_BYTES
 from ge_text.models.base import LanguageModel, Tokenizer
 from ge_text.models.scheduled import ScheduledModel
 from ge_text.models.structure import CompileStructure
 
 __all__ = [
+    "INT8",
+    "SCALE_BYTES",
     "KeptFigure",
     "OpenLanguage",
     "OpenScheduled",
     "OpenedLanguage",
     "OpenedScheduled",
     "TorchDevice",
+    "cache_bytes_per_token",
     "cached_as",
     "held_as",
     "memory_for_cache",
@@ -38,6 +43,9 @@ log = logging.getLogger(__name__)
 
 # Weights of eight bits are made of BF16 ones, and all else is as with these.
 DTYPES = {"fp32": "FP32", "bf16": "BF16", "fp16": "FP16", "int8": "BF16"}
+# Keys and values of eight bits: for each token a head has beside them a scale and what zero is.
+INT8 = "INT8"
+SCALE_BYTES = 8
 # Of the memory that is free when a cache may be chosen: a host has other things to do.
 HOST_SHARE, DEVICE_SHARE = 0.25, 0.9
 VLLM = "ge_text.vllm.model:open_vllm"
@@ -77,7 +85,7 @@ class OpenLanguage:
         threads: of one step on a CPU; 0: all usable cores.
         block_size: tokens of one block of the cache.
         memory: the device's memory, now.
-        cache_dtype: `model`, or `bf16`.
+        cache_dtype: `model`, `bf16` or `int8`.
         text: whether its tokenizer is wanted, and what compiles structures.
         engine: a name of `LANGUAGE_ENGINES`; "": the first of them that can.
         padded: steps will be padded to static shapes.
@@ -124,12 +132,14 @@ def open_language(asked: OpenLanguage) -> OpenedLanguage:
         OutOfMemory: the weights do not fit.
     """
     spin_briefly()
-    rows = language_engines(asked.device.partition(":")[0], asked.engine, asked.precision)
-    if not rows and asked.precision == "int8":
-        raise Unsupported(
-            f"precision 'int8' of a text generator is for a CPU and engine 'openvino', not for "
-            f"{asked.engine or asked.device}; take precision 'bf16'"
-        )
+    kind = asked.device.partition(":")[0]
+    rows = language_engines(kind, asked.engine, asked.precision, asked.cache_dtype)
+    for name, value in (("precision", asked.precision), ("kv_cache_dtype", asked.cache_dtype)):
+        if not rows and value == "int8":
+            raise Unsupported(
+                f"{name} 'int8' of a text generator is for a CPU and engine 'openvino', not for "
+                f"{asked.engine or asked.device}; take {name} 'bf16'"
+            )
     if not rows:
         raise DeviceUnavailable(f"no engine computes a text generator on {asked.device!r}")
     for row, following in pairwise(rows):
@@ -167,7 +177,15 @@ def held_as(stored: str, precision: str, device: str) -> str:
 
 def cached_as(held: str, cache_dtype: str) -> str:
     """Return what keys and values are kept in, for a model that is held in FP32, BF16 or FP16."""
-    return DTYPES.get(cache_dtype, held)
+    return INT8 if cache_dtype == "int8" else DTYPES.get(cache_dtype, held)
+
+
+def cache_bytes_per_token(checkpoint: Checkpoint, cached: str) -> int:
+    """Return what a token's keys and values take in all layers; `cached` is of `cached_as`."""
+    elements = checkpoint.cache_elements_per_token()
+    if cached == INT8:
+        return elements + elements // checkpoint.head_dim() * SCALE_BYTES
+    return elements * ITEM_BYTES[cached]
 
 
 def memory_for_cache(free_bytes: int, device: str) -> int:

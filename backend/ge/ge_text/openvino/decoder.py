@@ -21,7 +21,7 @@ from ge_backend.errors import Unsupported
 from ge_backend.tensors import Array
 from ge_text.models.batch import Group
 from ge_text.openvino.adapters import AdapterInputs
-from ge_text.openvino.graph import BLOCK_SIZE, llama_graph, rotation_names, tensor_of
+from ge_text.openvino.graph import BLOCK_SIZE, TYPES, llama_graph, rotation_names, tensor_of
 from ge_text.openvino.weights_file import WeightsFile
 from ge_text.torch.cache import KeyValueShape, PagedCache
 from ge_text.torch.llama_weights import LlamaWeights
@@ -32,6 +32,10 @@ __all__ = ["OpenVinoDecoder"]
 # Of activations that meet weights of eight bits. A text is written token by token from what was
 # computed before, so it gets the finer one; encoders take 64.
 GROUP_SIZE = "32"
+# A head's u8 of a token stand behind their scale and what zero is, two FP32. By itself OpenVINO has
+# the keys of a block's tokens share these, so that each that comes changes the others, a draft that
+# was wrong, too. Seen of 2026.4, which does not promise the second option.
+EIGHT_BITS = {"KV_CACHE_PRECISION": "u8", "KEY_CACHE_QUANT_MODE": "BY_TOKEN"}
 
 
 class OpenVinoDecoder:
@@ -42,14 +46,16 @@ class OpenVinoDecoder:
 
     Args:
         weights: in `dtype`, or in BF16 beside FP32; the graph copies them, onto a file if it can.
-        dtype: of the arithmetic, and of keys and values.
+        dtype: of the arithmetic, and of keys and values unless those are to have eight bits.
         threads: of one step.
         adapting: returns the decoder of steps with adapters; called when the first one comes. None:
             this is that one, and takes no others.
         compressed: products have weights of eight bits, scores over the vocabulary, too.
+        narrow_cache: keys and values have eight bits.
 
     Attributes:
         compressed: how many weights have eight bits; 0: they stay as they were read.
+        cache_dtype: what keys and values are kept in.
 
     Raises:
         ModelError: a weight is missing or has another shape than the configuration says.
@@ -67,12 +73,11 @@ class OpenVinoDecoder:
         threads: int,
         adapting: Callable[[], OpenVinoDecoder] | None = None,
         compressed: bool = False,
+        narrow_cache: bool = False,
     ) -> None:
         self.dtype = dtype
         self._adapting = adapting
         self._for_adapters: OpenVinoDecoder | None = None
-        shape = KeyValueShape(heads=weights.key_heads, key_dim=weights.dim, value_dim=weights.dim)
-        self.shapes = (shape,) * weights.num_layers
         self.products = weights.products()
         # The two halves of a head turn alike.
         self._frequencies = [np.tile(each.numpy(), 2) for each in weights.frequencies]
@@ -80,10 +85,20 @@ class OpenVinoDecoder:
         graph = llama_graph(weights, dtype, adapted=adapting is None)
         self.compressed = compress(graph).numbers if compressed else 0
         self._weights = WeightsFile(graph)
-        options = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE} if self.compressed else {}
-        self._compiled = _compiled(graph, PRECISIONS[dtype], threads, options)
+        kind = PRECISIONS[dtype]
+        options = EIGHT_BITS if narrow_cache else {"KV_CACHE_PRECISION": kind}
+        if self.compressed:
+            options = {**options, "DYNAMIC_QUANTIZATION_GROUP_SIZE": GROUP_SIZE}
+        self._compiled = _compiled(graph, kind, threads, options)
+        ports = {port.any_name: port for port in self._compiled.inputs}
+        self._kinds = {name: port.element_type.to_dtype() for name, port in ports.items()}
+        key, value = (ports[f"{part}_cache.0"] for part in ("key", "value"))
+        shape = KeyValueShape(
+            heads=weights.key_heads, key_dim=_last_size(key), value_dim=_last_size(value)
+        )
+        self.shapes = (shape,) * weights.num_layers
+        self.cache_dtype = next(of for of, name in TYPES.items() if name == key.element_type)
         self._request = self._compiled.create_infer_request()
-        self._kinds = {port.any_name: port.element_type.to_dtype() for port in graph.inputs}
         self._places: dict[str, Array] = {}
         self._bound: PagedCache | None = None
 
@@ -172,6 +187,10 @@ def _sequences(groups: Sequence[Group]) -> dict[str, Array]:
     }
 
 
+def _last_size(port: Any) -> int:
+    return int(port.partial_shape[3].get_length())
+
+
 def _compiled(graph: Any, precision: str, threads: int, options: Mapping[str, str]) -> Any:
     try:
         return compile_for_cpu(
@@ -179,7 +198,6 @@ def _compiled(graph: Any, precision: str, threads: int, options: Mapping[str, st
             precision=precision,
             threads=threads,
             streams=1,
-            KV_CACHE_PRECISION=precision,
             **options,
         )
     except ENGINE_ERRORS as error:

@@ -23,7 +23,15 @@ from ge_backend.engines.ov.model import cause, shared
 from ge_backend.errors import Unsupported
 from ge_text.torch.llama_weights import Dense, LlamaLayer, LlamaWeights
 
-__all__ = ["BLOCK_SIZE", "WHOSE", "adapter_names", "llama_graph", "rotation_names", "tensor_of"]
+__all__ = [
+    "BLOCK_SIZE",
+    "TYPES",
+    "WHOSE",
+    "adapter_names",
+    "llama_graph",
+    "rotation_names",
+    "tensor_of",
+]
 
 # Tokens of a block: what OpenVINO's paged attention has on a CPU (its plugin sets the shape of the
 # cache to [blocks, K, 32, D] by itself, and refuses another one).
@@ -33,7 +41,7 @@ BLOCK_SIZE = 32
 AS_IT_IS = "decompression_0"
 # The input that says which columns of adapters are a token's own.
 WHOSE = "whose"
-TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16}
+TYPES = {torch.float32: Type.f32, torch.bfloat16: Type.bf16, torch.uint8: Type.u8}
 # The operator's inputs behind `max_context_len`, their types and shapes: none of them is used here.
 # Source: openvino/op/paged_attention.hpp, 2026.4; it is not promised to stay as it is.
 SCALAR, EMPTY = (), (0,)
@@ -63,7 +71,8 @@ def llama_graph(weights: LlamaWeights, dtype: torch.dtype, *, adapted: bool = Fa
     embedding, see `rotation_names`; int64 `sampled` [S]; int32 `past_lens` [B],
     `subsequence_begins` [B + 1], `block_indices`, `block_indices_begins` [B + 1],
     `max_context_len` []; then for each layer keys and values [blocks, K, 32, D], which a step
-    writes to. The one output is float32 [S, vocabulary].
+    writes to; what compiles it chooses their type, and D by that. The one output is float32
+    [S, vocabulary].
 
     One that is `adapted` takes more: float32 `whose` [T, R], R any number but 0, and [R, inputs]
     and [outputs, R] for each product of `LlamaWeights.products`, see `adapter_names`.
@@ -133,7 +142,7 @@ class _Builder:
             for part, number in enumerate((heads, keys))
         )
         caches = [
-            self._input(f"{part}_cache.{index}", self._kind, [-1, keys, BLOCK_SIZE, dim])
+            self._input(f"{part}_cache.{index}", Type.dynamic, [-1, keys, BLOCK_SIZE, -1])
             for part in ("key", "value")
         ]
         *tables, longest = whose
@@ -227,7 +236,7 @@ def _wide(narrow: Any) -> Any:
 
 def tensor_of(tensor: torch.Tensor) -> Any:
     """Return a tensor's own memory as one of OpenVINO's; see `shared`."""
-    array = tensor if tensor.dtype == torch.float32 else tensor.view(torch.int16)
+    array = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
     return shared(array.numpy(), TYPES[tensor.dtype])
 
 

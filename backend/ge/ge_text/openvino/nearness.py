@@ -9,8 +9,8 @@ from ge_backend.engines.preprocess.text import open_tokenizer
 from ge_backend.model.files.checkpoint import Checkpoint
 from ge_backend.tensors import Array
 from ge_text.models.batch import Batch, Group
+from ge_text.openvino.decoder import OpenVinoDecoder
 from ge_text.openvino.graph import BLOCK_SIZE
-from ge_text.torch.base import Decoder
 from ge_text.torch.cache import PagedCache
 from ge_text.torch.step import stage
 
@@ -48,27 +48,34 @@ def fixed_ids(checkpoint: Checkpoint) -> Array:
     return ids[: min(MAX_IDS, checkpoint.max_positions)]
 
 
-def log_probabilities(decoder: Decoder, ids: Array) -> torch.Tensor:
-    """Return FP32 [T, vocabulary], of what follows each token; the decoder has a cache for it."""
+def log_probabilities(decoder: OpenVinoDecoder, ids: Array, singles: int = 0) -> torch.Tensor:
+    """Return FP32 [T, vocabulary], of what follows each token; the decoder has a cache for it.
+
+    All are read in one step but the last `singles`, which have a step each.
+    """
     count, blocks = len(ids), -(-len(ids) // BLOCK_SIZE)
     cache = PagedCache(
         decoder.shapes,
         block_size=BLOCK_SIZE,
         num_blocks=blocks + 1,
-        dtype=decoder.dtype,
+        dtype=decoder.cache_dtype,
         device=decoder.device,
     )
-    places, table = np.arange(count), np.arange(1, blocks + 1)
-    batch = Batch(
-        ids=ids,
-        positions=places,
-        slots=BLOCK_SIZE + places,
-        groups=(Group(rows=1, query=count, tables=table[None], lengths=np.array([count])),),
-        sampled=places,
-        rows=(),
-    )
-    with torch.inference_mode():
-        return decoder.logits(stage(batch, cache, decoder.device)).float().log_softmax(-1)
+    tables, begin, found = np.arange(1, blocks + 1)[None], 0, []
+    for end in range(count - singles, count + 1):
+        places, query = np.arange(begin, end), end - begin
+        batch = Batch(
+            ids=ids[begin:end],
+            positions=places,
+            slots=BLOCK_SIZE + places,
+            groups=(Group(rows=1, query=query, tables=tables, lengths=np.array([end])),),
+            sampled=np.arange(query),
+            rows=(),
+        )
+        with torch.inference_mode():
+            found.append(decoder.logits(stage(batch, cache, decoder.device)).log_softmax(-1))
+        begin = end
+    return torch.cat(found)
 
 
 def divergence(expected: torch.Tensor, found: torch.Tensor) -> float:

@@ -44,6 +44,9 @@ def test_a_kind_of_device_has_engines_for_text_generators_in_order():
     assert [row.name for row in language_engines("npu", "openvino")] == ["openvino"]
     assert [row.name for row in language_engines("cpu", precision="int8")] == ["openvino"]
     assert language_engines("cpu", "torch", "int8") == ()
+    assert [row.name for row in language_engines("cpu", cache="int8")] == ["openvino"]
+    assert language_engines("npu", cache="int8") == language_engines("cpu", "torch", "fp32", "int8")
+    assert language_engines("npu", cache="int8") == ()
     assert language_engines("moon") == ()
 
 

@@ -74,6 +74,7 @@ class LanguageRow:
             when the first such model is loaded.
         extra: the extra of this package that installs its own library.
         precisions: values of the parameter `precision` that it can compute in.
+        caches: values of `kv_cache_dtype` that it has, some of them beside certain precisions.
     """
 
     name: str
@@ -81,6 +82,7 @@ class LanguageRow:
     opener: str
     extra: str
     precisions: tuple[str, ...] = ("fp32", *ALL_PRECISIONS)
+    caches: tuple[str, ...] = ("model", "bf16")
 
 
 # What a kind of device runs by itself, without an engine: how the names of these files end.
@@ -224,6 +226,7 @@ LANGUAGE_ENGINES: tuple[LanguageRow, ...] = (
         opener="ge_text.openvino.open:open_openvino",
         extra="openvino",
         precisions=ANY_PRECISION,
+        caches=("model", "bf16", "int8"),
     ),
     LanguageRow(
         name="torch",
@@ -240,13 +243,15 @@ def engines_for(filename: str, kind: str) -> tuple[EngineRow, ...]:
 
 
 def language_engines(
-    kind: str, name: str = "", precision: str = "origin"
+    kind: str, name: str = "", precision: str = "origin", cache: str = "model"
 ) -> tuple[LanguageRow, ...]:
     """Return the engines that may compute a checkpoint on this kind of device, in order.
 
     Where one is named it is that alone, which may refuse the device; a name must be in the table.
     """
-    able = tuple(row for row in LANGUAGE_ENGINES if precision in row.precisions)
+    able = tuple(
+        row for row in LANGUAGE_ENGINES if precision in row.precisions and cache in row.caches
+    )
     if name:
         return tuple(row for row in able if row.name == name)
     return tuple(row for row in able if kind in row.kinds)
