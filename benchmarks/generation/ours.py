@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from demo.chat_model import prepare
 from rich.console import Console
@@ -21,24 +22,36 @@ from ge_tools.tritonserver.installation import find_server
 from ge_tools.tritonserver.options import ServerOptions
 from ge_tools.tritonserver.server import TritonServer
 
-__all__ = ["Ours"]
+__all__ = ["Ours", "config_of"]
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "chat_model"
 
+NOTHING_ELSE: Mapping[str, str] = MappingProxyType({})
+
 # Nothing is remembered, as with vLLM's `--no-enable-prefix-caching`.
 CONFIG = """backend: "ge"
-parameters {{ key: "precision" value {{ string_value: "{precision}" }} }}
-parameters {{ key: "prefix_cache" value {{ string_value: "off" }} }}
+parameters { key: "prefix_cache" value { string_value: "off" } }
+"""
+PARAMETER = """parameters {{ key: "{}" value {{ string_value: "{}" }} }}
 """
 
 
+def config_of(parameters: Mapping[str, str]) -> str:
+    """Return the model's config.pbtxt."""
+    return CONFIG + "".join(PARAMETER.format(*each) for each in parameters.items())
+
+
 class Ours(System):
-    """A server that serves the checkpoint while the block runs."""
+    """A server that serves the checkpoint while the block runs.
 
-    name = "ge"
+    Args:
+        precision: the parameter of this name.
+        further: parameters of the model.
+    """
 
-    def __init__(self, precision: str) -> None:
-        self._precision = precision
+    def __init__(self, precision: str, further: Mapping[str, str] = NOTHING_ELSE) -> None:
+        self.name = "ge, set so" if further else "ge"
+        self._parameters = {"precision": precision, **further}
         self._folder = tempfile.TemporaryDirectory(prefix="ge-bench-")
 
     async def __aenter__(self) -> Ours:  # noqa: PYI034
@@ -46,7 +59,7 @@ class Ours(System):
         model = Path(self._folder.name) / "models" / "smollm2"
         model.mkdir(parents=True)
         (model / "1").symlink_to(checkpoint, target_is_directory=True)
-        (model / "config.pbtxt").write_text(CONFIG.format(precision=self._precision))
+        (model / "config.pbtxt").write_text(config_of(self._parameters))
         options = ServerOptions(
             repositories=(model.parent,), log_file=Path(self._folder.name) / "server.log"
         )

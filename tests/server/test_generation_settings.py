@@ -19,6 +19,7 @@ ONE = {"max_num_seqs": "1"}
 MODELS = {
     "urgent": {**ONE, "scheduling": "priority"},
     "shortest": {**ONE, "scheduling": "sjf"},
+    "together": {"stream_interval": "5"},
     "swapping": {
         "preemption": "auto",
         "swap_bytes": "1MiB",
@@ -48,7 +49,8 @@ def writer(tmp_path_factory):
         (models / name / "buckets.txt").write_text(BUCKETS)
     (models / "urgent" / "1").mkdir()
     made = make_writer(models / "urgent" / "1", positions=16384)
-    shutil.copytree(made.folder, models / "shortest" / "1")
+    for name in ("shortest", "together"):
+        shutil.copytree(made.folder, models / name / "1")
     (models / "swapping" / "1").mkdir()
     make_writer(models / "swapping" / "1")  # the same weights; its buckets end at 256 tokens
     return made
@@ -127,6 +129,23 @@ def test_who_has_to_make_room_loses_no_token(server, client, writer):
     assert comes_true(lambda: metric(server, series, model="swapping", how="swapped_in") > 0)
     assert comes_true(lambda: metric(server, "ge_text_buckets_total", bucket="4x1x64") > 0)
     assert metric(server, "ge_text_unplanned_groups_total", model="swapping") == 0
+
+
+def test_tokens_of_a_stream_come_together_but_for_the_first(client, writer):
+    """All of them, in their order; more than were asked for where the client is slow."""
+    for prompt in PROMPTS:
+        client.ask(
+            model="together",
+            text_input=prompt,
+            stream=[True],
+            outputs=("output_ids",),
+            sampling={**GREEDY, "max_tokens": 22},
+        )
+    for prompt, parts in zip(PROMPTS, client.wait().values(), strict=True):
+        ids = [part["output_ids"] for part in parts]
+        assert 1 < len(ids) <= 1 + 4 + 1
+        assert all(len(each) >= 5 for each in ids[1:-1])
+        assert [token for each in ids for token in each] == writer.truth(prompt, 22)
 
 
 def test_the_device_is_seen(server, client):

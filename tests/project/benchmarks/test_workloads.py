@@ -1,6 +1,7 @@
 """What text generation is asked for, and what this backend's server may remember of it."""
 
-from benchmarks.generation.ours import CONFIG
+from benchmarks.bench_generation import _parse
+from benchmarks.generation.ours import Ours, config_of
 from benchmarks.generation.workloads import WORKLOADS
 
 # Less than a block of the cache has; what begins alike for a block would be computed once.
@@ -27,9 +28,19 @@ def test_a_seed_draws_the_same_again():
 
 def test_ours_keeps_no_prefixes_as_vllm_keeps_none():
     """`--no-enable-prefix-caching` is what vLLM is started with."""
-    text = CONFIG.format(precision="bf16")
+    text = config_of({"precision": "bf16"})
     assert 'key: "precision" value { string_value: "bf16" }' in text
     assert 'key: "prefix_cache" value { string_value: "off" }' in text
+
+
+def test_a_second_server_of_ours_has_further_parameters():
+    """It is told apart by its name, and is the same but for those."""
+    asked = _parse(["--set", "stream_interval=4", "stop=a=b"]).set
+    assert asked == [("stream_interval", "4"), ("stop", "a=b")]
+    plain, other = Ours("fp32"), Ours("fp32", dict(asked[:1]))
+    assert (plain.name, other.name) == ("ge", "ge, set so")
+    line = 'parameters { key: "stream_interval" value { string_value: "4" } }\n'
+    assert config_of(other._parameters) == config_of(plain._parameters) + line
 
 
 def test_what_is_shared_is_new_in_each_round():

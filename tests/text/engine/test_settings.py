@@ -40,6 +40,7 @@ def test_parameters_are_read_by_name():
         "prefill_chunk": "64",
         "kv_cache_bytes": "2MiB",
         "kv_cache_dtype": "bf16",
+        "stream_interval": "8",
         "scheduling": "sjf",
         "preemption": "swap",
         "swap_bytes": "1KiB",
@@ -52,6 +53,7 @@ def test_parameters_are_read_by_name():
     }
     read = read_settings({**texts, **given})
     assert (read.prefill_chunk, read.kv_cache_bytes, read.swap_bytes) == (64, 2 << 20, 1 << 10)
+    assert (EngineSettings().stream_interval, read.stream_interval) == (1, 8)
     assert (EngineSettings().kv_cache_dtype, read.kv_cache_dtype) == ("model", "bf16")
     assert (read.scheduling.value, read.preemption.value) == ("sjf", "swap")
     assert (read.prefix_cache, read.lora_bytes) == (False, 3 << 20)

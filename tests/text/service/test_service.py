@@ -26,7 +26,7 @@ from fakes.language_model import NAN, POISON, FakeLanguageModel, expected_tokens
 from fakes.null_device import NullDevice
 from fakes.null_faults import Fault
 from ge_backend.engines.preprocess.text import open_tokenizer
-from ge_backend.errors import InvalidRequest, OutOfMemory, ProtocolError
+from ge_backend.errors import GraphFailed, InvalidRequest, OutOfMemory, ProtocolError
 from ge_backend.executor.client.executor_connection import ExecutorConnection
 from ge_backend.executor.protocol.messages import Ok, OpenService, Post
 from ge_backend.executor.server import lanes
@@ -38,6 +38,7 @@ from ge_text.models.open import OpenedLanguage
 from ge_text.protocol import (
     Abort,
     Parts,
+    RequestFailed,
     Sample,
     ServiceSpec,
     StatsRequest,
@@ -167,6 +168,7 @@ def spec(**settings):
         "block_size": "4",
         "kv_cache_bytes": "0",
         "kv_cache_dtype": "model",
+        "stream_interval": "1",
         "scheduling": "fcfs",
         "max_waiting_requests": "100",
         "preemption": "recompute",
@@ -408,6 +410,56 @@ def test_tokens_behind_a_stop_text_are_nobodys():
     assert (delta.text, delta.finish, delta.ids) == ("A", "stop", drawn[:3])
     assert len(delta.logprobs) == 3
     assert delta.cumulative == -3.0
+
+
+def drawn_one_by_one(count, finish=None, error=None):
+    """Yield the updates of one sample that ends with its last token, or behind it by an error."""
+    for at, token in enumerate(map(int, Letters().encode("ABCDEFGHIJ"[:count])), 1):
+        yield Update(
+            id="1",
+            sample=0,
+            tokens=(token,),
+            logprobs=(-1.0,),
+            ranks=(1,),
+            top=(None,),
+            finish=finish if at == count else None,
+        )
+    if error is not None:
+        yield Update(id="1", sample=0, finish=Finish.ERROR, error=error)
+
+
+@pytest.mark.parametrize(
+    ("interval", "known", "texts"),
+    [
+        (1, (), ["A", "B", "C", "D", "E", "F", "G"]),
+        (3, (), ["A", "BCD", "EFG"]),
+        (4, (), ["A", "BCDE", "FG"]),
+        (4, (9, 10), ["ABCD", "EFG"]),
+        (99, (), ["A", "BCDEFG"]),
+    ],
+)
+@pytest.mark.parametrize("error", [None, GraphFailed("no")])
+def test_tokens_of_a_stream_come_together_but_for_the_first(interval, known, texts, error):
+    """What is left comes at the end, or before the error; one that goes on has had its first."""
+    said = []
+    samples = (Sample(ids=known),) if known else ()
+    asked = Submit(number=1, text="", ids=(9,), parameters="", samples=samples)
+    answer = TextAnswer(
+        asked,
+        parse_parameters({"logprobs": 0}),
+        SimpleNamespace(put=lambda *deltas: said.extend(deltas), say=said.append),
+        *(Letters(), {}, (9,)),
+        interval=interval,
+    )
+    for update in drawn_one_by_one(7, None if error else Finish.LENGTH, error):
+        answer.take(update)
+    refused = [RequestFailed(number=1, error="GraphFailed", message="no")] if error else []
+    deltas = said[: len(texts)]
+    assert said[len(texts) :] == refused
+    assert [delta.text for delta in deltas] == texts
+    assert [len(delta.ids) for delta in deltas] == [len(delta.logprobs) for delta in deltas]
+    assert [len(delta.ids) for delta in deltas] == list(map(len, texts))
+    assert [delta.finish for delta in deltas][-1] == ("" if error else "length")
 
 
 def test_a_stop_text_ends_one_sample_of_several(rig):

@@ -69,6 +69,7 @@ class EngineSettings:
     block_size: int = 32
     kv_cache_bytes: int = 0
     kv_cache_dtype: str = "model"
+    stream_interval: int = 1
     scheduling: Scheduling = Scheduling.FCFS
     aging_s: float = 10.0
     max_waiting_requests: int = 1024
@@ -106,6 +107,7 @@ class EngineSettings:
             ("prefill_chunk", 0),
             ("block_size", 1),
             ("kv_cache_bytes", 0),
+            ("stream_interval", 1),
             ("max_waiting_requests", 1),
             ("swap_bytes", 0),
             ("max_graphs", 0),
@@ -167,6 +169,7 @@ def read_settings(given: Mapping[str, str]) -> EngineSettings:
         block_size=whole("block_size"),
         kv_cache_bytes=parse_bytes(given["kv_cache_bytes"], "kv_cache_bytes"),
         kv_cache_dtype=given["kv_cache_dtype"],
+        stream_interval=whole("stream_interval"),
         scheduling=Scheduling(given["scheduling"]),
         max_waiting_requests=whole("max_waiting_requests"),
         preemption=PreemptionMode(given["preemption"]),

@@ -91,11 +91,16 @@ class Outbox:
 
 @dataclass(slots=True)
 class _Sample:
-    """One sample: its text so far, None where there is no tokenizer, and how it ended."""
+    """One sample: its text so far, None where there is no tokenizer, and how it ended.
+
+    What is `untold` waits for more tokens; nothing does before the first one is told.
+    """
 
     text: TextAssembler | None
     cumulative: float = 0.0
     ended: bool = False
+    begun: bool = False
+    untold: list[Delta] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -109,6 +114,7 @@ class TextAnswer:
         special: names of the tokens that are no text, by token; log-probabilities have them.
         prompt: its tokens, behind which the text goes on.
         warnings: what the request says and is not kept to.
+        interval: tokens that the client is told of together, but for the first.
         on_end: called once, when all of its samples have ended.
     """
 
@@ -119,6 +125,7 @@ class TextAnswer:
     special: Mapping[int, str]
     prompt: tuple[int, ...]
     warnings: tuple[str, ...] = ()
+    interval: int = 1
     on_end: Callable[[], object] = lambda: None
     _samples: list[_Sample] = field(init=False)
     _refused: bool = field(init=False, default=False)
@@ -132,6 +139,7 @@ class TextAnswer:
             self._samples = [_Sample(self._assembler(self.tokenizer, known)) for _ in numbers]
         for sample, given in zip(self._samples, self.asked.samples, strict=False):
             sample.ended, sample.cumulative = given.ended, given.cumulative
+            sample.begun = bool(given.ids)
             if sample.text is not None:
                 for token in given.ids:
                     sample.text.take(token)
@@ -159,7 +167,7 @@ class TextAnswer:
             return stopped
         asked = self.parameters.sampling.logprobs
         sample.cumulative += sum(update.logprobs)
-        self.outbox.put(
+        sample.untold.append(
             Delta(
                 number=self.asked.number,
                 sample=update.sample,
@@ -174,6 +182,10 @@ class TextAnswer:
                 warnings=self.warnings,
             )
         )
+        count = sum([len(delta.ids) for delta in sample.untold])
+        if finish is not None or not sample.begun or count >= self.interval:
+            self.outbox.put(joined(sample.untold))
+            sample.untold, sample.begun = [], True
         return stopped
 
     def _certain_text(self, text: TextAssembler, update: Update) -> tuple[Update, str]:
@@ -230,6 +242,7 @@ class TextAnswer:
 
     def _refuse(self, error: GeError) -> None:
         if not self._refused:
+            self.outbox.put(*(joined(one.untold) for one in self._samples if one.untold))
             number = self.asked.number
             self.outbox.say(
                 RequestFailed(number=number, error=type(error).__name__, message=str(error))

@@ -58,6 +58,7 @@ class OpenedEngine:
         find_adapter: as `AdapterFolder.find`.
         special: names of the tokens that are no text, by token.
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
+        stream_interval: tokens that clients are told of together, but for the first.
     """
 
     engine: Engine | Delegate
@@ -69,6 +70,7 @@ class OpenedEngine:
     find_adapter: Callable[[str], StoredAdapter]
     special: Mapping[int, str]
     scratch_bytes: int = 0
+    stream_interval: int = 1
 
 
 def open_engine(spec: ServiceSpec, context: ServiceContext) -> OpenedEngine:
@@ -181,6 +183,7 @@ def _opened(
         find_adapter=AdapterFolder(beside, opened.model.products, opened.model.dtype).find,
         special=opened.tokenizer.special if opened.tokenizer else {},
         scratch_bytes=scratch_bytes,
+        stream_interval=settings.stream_interval,
     )
 
 

@@ -152,7 +152,8 @@ class GenerationService:
         warnings = guide.warnings if guide else ()
         text = self._opened.tokenizer, self._opened.special, prompt, warnings
         forget = partial(member.names.pop, asked.number, "")
-        answer = TextAnswer(asked, parameters, member.outbox, *text, on_end=forget)
+        interval = self._opened.stream_interval
+        answer = TextAnswer(asked, parameters, member.outbox, *text, interval, on_end=forget)
         member.names[asked.number] = request.id
         try:
             self._engine.submit(request, answer.take)

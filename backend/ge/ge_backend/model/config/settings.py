@@ -290,6 +290,12 @@ GENERATION_SETTINGS: tuple[Setting, ...] = (
         "memory where those are FP32. `int8`: in some 9 bits a number, by OpenVINO on a CPU.",
     ),
     Setting(
+        key="stream_interval",
+        default="1",
+        help="Tokens that a stream's response brings, but for the first one, which comes at once. "
+        "More take less of the host's time for each.",
+    ),
+    Setting(
         key="scheduling",
         default="fcfs",
         choices=("fcfs", "sjf", "priority"),
