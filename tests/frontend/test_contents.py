@@ -88,7 +88,7 @@ def test_a_template_is_told_what_a_request_says(tmp_path):
 
 
 def test_special_tokens_of_either_file(tmp_path):
-    """`special_tokens_map.json` names those that `tokenizer_config.json` does not."""
+    """`special_tokens_map.json` goes before `tokenizer_config.json`, as in transformers."""
     named = {"special_tokens_map": {"bos_token": "<s>", "eos_token": "</old>"}}
     made = template(
         tmp_path,
@@ -96,4 +96,4 @@ def test_special_tokens_of_either_file(tmp_path):
         **named,
         tokenizer_config={"eos_token": "</s>"},
     )
-    assert made.render([{"role": "user", "content": "hi"}]) == "<s>hi</s>>"
+    assert made.render([{"role": "user", "content": "hi"}]) == "<s>hi</old>>"

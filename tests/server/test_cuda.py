@@ -145,7 +145,8 @@ def write_fused(models):
 def write_encoders(models):
     """Write one checkpoint in two precisions."""
     for name, precision in zip(NEAR, ("origin", "bf16"), strict=True):
-        write_model(models, name, DELAY + parameters(precision=precision))
+        # Several models are opened at once here, on few cores: a test of it may not end in time.
+        write_model(models, name, DELAY + parameters(precision=precision, assume="rows"))
         as_sentence_encoder(write_checkpoint(models / name / "1"))
 
 

@@ -114,7 +114,7 @@ class TextAnswer:
         special: names of the tokens that are no text, by token; log-probabilities have them.
         prompt: its tokens, behind which the text goes on.
         warnings: what the request says and is not kept to.
-        interval: tokens that the client is told of together, but for the first.
+        interval: tokens that go to the client together, but for the first.
         on_end: called once, when all of its samples have ended.
     """
 

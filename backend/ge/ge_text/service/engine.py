@@ -58,7 +58,7 @@ class OpenedEngine:
         find_adapter: as `AdapterFolder.find`.
         special: names of the tokens that are no text, by token.
         scratch_bytes: of the largest step, where there is a pool for it; 0: not known.
-        stream_interval: tokens that clients are told of together, but for the first.
+        stream_interval: tokens that go to a client together, but for the first.
     """
 
     engine: Engine | Delegate
